@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import chex
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import TypeCheckError
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from ssm_jax.metrics import Mean
-from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
+from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift, TaskSpec
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
 from ssm_jax.training.measure import total
 from tests.bad_inputs import refuses
@@ -48,6 +49,36 @@ def test_regression_sums_squared_errors_of_the_targets_that_count():
     }
     assert sums.pop("r2").compute() == pytest.approx(1 - error / n / y.var(), abs=1e-6)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
+
+
+def test_absolute_loss_and_its_skill_are_those_of_absolute_errors():
+    predictions, expected = regression()
+    sums = loss_sums("regression", predictions, expected, MASK, loss="absolute")
+    error = np.abs(predictions[MASK] - expected[MASK]).sum()
+    assert sums["loss"].compute() == pytest.approx(error / 16, rel=1e-6)
+    skill = 1 - error / np.abs(expected[MASK]).sum()
+    assert sums["skill"].compute() == pytest.approx(skill, rel=1e-6)
+    parts = [
+        loss_sums("regression", predictions[i], expected[i], MASK[i], loss="absolute")
+        for i in range(2)
+    ]
+    merged = parts[0]["skill"].merge(parts[1]["skill"])
+    assert merged.compute() == pytest.approx(skill, rel=1e-6)
+    nothing = loss_sums("regression", 0 * expected, 0 * expected, MASK, loss="absolute")
+    assert nothing["skill"].compute() == 0.0
+    assert main_metric(TaskSpec(**FORECAST, loss="absolute")) == "skill"
+    with refuses("loss", "absolute"):
+        TaskSpec(**FORECAST | {"targets": "classification"}, loss="absolute")
+
+
+FORECAST: dict[str, Any] = {
+    "length": 4,
+    "inputs": "vector",
+    "d_input": 1,
+    "targets": "regression",
+    "d_output": 4,
+    "l_output": None,
+}
 
 
 def test_classification_sums_cross_entropy_in_nats_and_hits():

@@ -156,6 +156,15 @@ def test_null_is_no_better_than_any_other_evaluation():
     assert best_step(lines[:1]) is None
 
 
+def test_initial_state_is_the_best_unless_another_is_much_better():
+    name = "validation/skill"
+    lines = [{"step": i, name: value} for i, value in enumerate([0.0, 0.015, 0.018])]
+    spec = dataclasses.replace(Shift(length=8, n_shifts=2).spec, loss="absolute")
+    assert best_step(lines) == 0 and evaluations_since_best(lines, spec) == 2
+    lines.append({"step": 3, name: 0.021})
+    assert best_step(lines) == 3 and evaluations_since_best(lines, spec) == 0
+
+
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 
 

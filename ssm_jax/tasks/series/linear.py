@@ -47,7 +47,8 @@ class Windows(NamedTuple):
         return Windows(self.target, self.others[:, :0], self.phases[:, :0])
 
 
-@dataclasses.dataclass(frozen=True)
+# Compared by identity: arrays have no single truth value.
+@dataclasses.dataclass(frozen=True, eq=False)
 class LinearMap:
     """A linear map from a window to the values that follow it.
 

@@ -629,7 +629,9 @@ class SeriesTask(order.FiniteTask):
         names = self.series_names()
         if self._stored is not None:
             scales = self._stored["scales"].tolist()
-            return dict(zip([None, *self._stored["names"].tolist()], scales, strict=True))
+            return dict(
+                zip([None, *self._stored["names"].tolist()], scales, strict=True)
+            )
         starts = linear.sample(self._starts("train"), linear.FITTED)[:, None]
         forecast, _ = self._fits["linear"]
         errors = forecast(self._linear_windows(starts))

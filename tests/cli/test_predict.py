@@ -1,0 +1,119 @@
+"""`ssm-jax predict` from a CSV to a file of forecasts, by a run of few steps."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+
+from ssm_jax.cli import config_file
+from ssm_jax.cli.templates.forecast import forecast
+from ssm_jax.evaluation import predict, restore
+from ssm_jax.training import train
+from tests.cli import programs
+
+HOURS = 900
+
+
+def write(name, first=0, last=HOURS, column="load"):
+    hours = np.datetime64("2020-01-01T00") + np.arange(first, last)
+    load = np.sin(2 * np.pi * np.arange(first, last) / 24)
+    rows = [f"{hour},{value}" for hour, value in zip(hours, load, strict=True)]
+    with open(name, "w") as file:
+        file.write("\n".join([f"when,{column}", *rows]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with ``load.csv`` and a run on it, evaluated at the start too."""
+    path = tmp_path_factory.mktemp("forecast")
+    before = os.getcwd()
+    os.chdir(path)
+    try:
+        write("load.csv")
+        forecast("load.csv", "mine.py")
+        config = config_file.load("mine.py")
+        config.training.update(steps=2, evaluate_every=2)
+        train(config, "run")
+    finally:
+        os.chdir(before)
+    return path
+
+
+@pytest.mark.full
+def test_program_writes_what_follows_new_rows(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert programs.run(monkeypatch, "evaluate", "--workdir=run") in (0, None)
+    write("new.csv", 500, 960)
+    words = ["--workdir=run", "--data=new.csv"]
+    for suffix in ("csv", "npz"):
+        output = f"--output=next.{suffix}"
+        assert programs.run(monkeypatch, "predict", *words, output) in (0, None)
+    with open("next.csv") as file:
+        rows = [*csv.DictReader(file)]
+    table = predict(restore("run"), "new.csv")
+    assert list(rows[0]) == ["when", "step", "forecast", "lower", "upper"]
+    assert rows[0]["when"] == "2020-02-10 00:00:00" and len(rows) == 24
+    with np.load("next.npz") as arrays:
+        for name, values in table.items():
+            np.testing.assert_array_equal(arrays[name], values)
+    found = [float(row["forecast"]) for row in rows]
+    np.testing.assert_allclose(found, table["forecast"], rtol=1e-6)
+    # The run was trained on other rows, and its own file need not be there.
+    os.rename("load.csv", "moved.csv")
+    capsys.readouterr()
+    assert programs.run(monkeypatch, "predict", *words) in (0, None)
+    assert capsys.readouterr().out.splitlines()[1].startswith("2020-02-10 00:00:00,1,")
+    os.rename("moved.csv", "load.csv")
+
+
+@pytest.mark.full
+def test_new_labelled_rows_are_evaluated_apart(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    write("later.csv", 900, 1400)
+    arguments = ["--workdir=run", "--data=later.csv"]
+    assert programs.run(monkeypatch, "evaluate", *arguments) in (0, None)
+    names = {path.name for path in (folder / "run").iterdir()}
+    assert "evaluation-later.json" in names
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--data=none.csv"], "none.csv"),
+        (["--data=other.csv"], "`inputs` must be among the columns when, flow"),
+        (["--data=few.csv"], "`window` must be at most"),
+        (["--output=next.txt"], "`--output` must be a file that can be written"),
+        (["--output=there/next.csv"], "`mkdir -p there` makes it"),
+        (["--checkpoint=-1"], "`--checkpoint` must be best, latest or a step"),
+    ],
+    ids=["missing", "column", "short", "extension", "folder", "checkpoint"],
+)
+def test_what_cannot_be_predicted_is_refused(folder, monkeypatch, capsys, words, shown):
+    monkeypatch.chdir(folder)
+    write("other.csv", column="flow")
+    write("few.csv", last=20)
+    assert programs.run(monkeypatch, "predict", "--workdir=run", *words) == 2
+    assert shown in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_file_that_was_there_stays_if_a_write_ends_early(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with open("kept.csv", "w") as file:
+        file.write("before")
+    monkeypatch.setattr("pathlib.Path.replace", lambda *of: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        programs.run(monkeypatch, "predict", "--workdir=run", "--output=kept.csv")
+    with open("kept.csv") as file:
+        assert file.read() == "before"
+
+
+@pytest.mark.full
+def test_initial_state_is_evaluated_and_restored_by_its_step(folder):
+    """The head begins with zeros, which are the linear forecast."""
+    start = restore(folder / "run", 0)
+    batch = start.task.batch("test", 0, 8, seed=0)
+    np.testing.assert_array_equal(start.apply(batch.inputs), 0)
+    assert (folder / "run" / "statistics.npz").exists()
