@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
         forecast("load.csv", "mine.py")
         config = config_file.load("mine.py")
         config.training.update(steps=2, evaluate_every=2)
+        config.optimizer.update(warmup_steps=0)
         train(config, "run")
     finally:
         os.chdir(before)

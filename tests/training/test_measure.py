@@ -1,5 +1,6 @@
 """Metrics of a split, sown metrics, gradient norms and averages over steps."""
 
+import dataclasses
 import json
 import math
 from functools import partial
