@@ -74,7 +74,7 @@ def next_forecast(restored: Restored) -> np.ndarray:
 
 
 def interval_widths(
-    arrays: Mapping[str, Float[Array, "n h"]], level: float = LEVEL
+    arrays: Mapping[str, Float[Array, "n _"]], level: float = LEVEL
 ) -> dict[str, np.ndarray]:
     """Computes how wide intervals around forecasts are, by split conformal prediction.
 
@@ -106,7 +106,7 @@ def interval_widths(
 
 
 def forecast_errors(
-    arrays: Mapping[str, Float[Array, "n h"]],
+    arrays: Mapping[str, Float[Array, "n _"]],
     widths: Mapping[str, Float[Array, " h"]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Computes the errors of forecasts, over all steps and by the step predicted.
@@ -150,7 +150,7 @@ def forecast_errors(
 
 
 def errors_by_series(
-    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n h"]]
+    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n _"]]
 ) -> dict[str, dict[str, float]]:
     """Computes the mean absolute errors of forecasts of each series of a file.
 
@@ -177,7 +177,7 @@ def errors_by_series(
 
 
 def forecast_panel(
-    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n h"]]
+    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n _"]]
 ) -> dict[str, np.ndarray]:
     """Selects consecutive windows of a split for a figure, those of the first series.
 

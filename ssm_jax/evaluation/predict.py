@@ -14,6 +14,7 @@ from ssm_jax.evaluation.restore import Restored
 from ssm_jax.tasks.series import columns
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.windows import SeriesTask
+from ssm_jax.types import Array
 
 Data = str | os.PathLike[str] | Mapping[str, Any]
 """A file, or columns by name: a dict of arrays, or a data frame."""
@@ -195,7 +196,7 @@ class StateStream:
 
         self._step = jax.jit(step)
 
-    def push(self, row: Sequence[float] | int) -> np.ndarray:
+    def push(self, row: Sequence[float] | Array | int) -> np.ndarray:
         """Takes the inputs of a step and returns the prediction there.
 
         Args:
