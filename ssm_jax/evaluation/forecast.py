@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from ssm_jax.evaluation.restore import Restored
@@ -32,12 +31,11 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
       ValueError: The task is no forecast.
     """
     task, size = _forecast_task(restored), restored.training.batch_size
-    apply = jax.jit(lambda x: restored.model.apply(restored.variables, x)[0])
     parts = []
     for index in range(n_batches(task, split, size) or 0):
         request = split, index, size, 0
         batch = rows_of_batch(task, *request)
-        predicted = np.asarray(apply(batch.inputs))
+        predicted = np.asarray(restored.predict(batch.inputs))
         arrays = {
             "target": task.in_units(batch.targets, *request),
             MODEL: task.in_units(predicted, *request),
@@ -64,7 +62,7 @@ def next_forecast(restored: Restored) -> np.ndarray:
       ValueError: The task is no forecast.
     """
     task = _forecast_task(restored)
-    predicted, _ = restored.model.apply(restored.variables, task.next_inputs())
+    predicted = restored.predict(task.next_inputs())
     forecasts = task.next_in_units(np.asarray(predicted))
     return forecasts if task.group is not None else forecasts[0]
 

@@ -1,6 +1,7 @@
 """Restoring of trained models from the work dirs of their runs."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Collection
 from typing import Literal
@@ -18,7 +19,7 @@ from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.config import TrainConfig
 from ssm_jax.training.workdir import WorkDir
-from ssm_jax.types import PyTree
+from ssm_jax.types import Array, PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,27 @@ class Restored:
     training: TrainConfig
     step: int
     changed_data: bool = False
+
+    def predict(self, inputs: Array, **flags: Array | None) -> Array:
+        """Returns the predictions of the model for a batch.
+
+        Args:
+          inputs: The inputs of a `Batch`.
+          **flags: Its ``reset`` and ``mask``, where it may have them.
+
+        Returns:
+          The predictions, without the final states, which can cost more.
+        """
+        return self._predict(self.variables, inputs, **flags)
+
+    @functools.cached_property
+    def _predict(self):
+        # Variables are arguments: a program that has them as constants is compiled
+        # again for each run.
+        def predict(variables, inputs, **flags):
+            return self.model.apply(variables, inputs, **flags)[0]
+
+        return jax.jit(predict)
 
     @property
     def text(self) -> TextFolder:
