@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.fields import check_size
@@ -30,6 +29,7 @@ from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.tasks.base import Split, n_batches, rows_of_batch
 from ssm_jax.training.losses import cross_entropy
+from ssm_jax.training.state import initialize
 from ssm_jax.types import Array, Complex, Float, PyTree
 
 _CHANNELS = 4
@@ -66,9 +66,13 @@ def inspect(
     recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
         params = restored.variables["params"]
-        initial = _initial_decays(restored, arrays["inputs"])
-        arrays |= _decays(_log_decays(recurrence, params), "")
-        arrays |= _decays(initial, "initial_")
+        arrays |= _decays(recurrence, params, "")
+        seed = restored.training.seed
+        key, _ = jax.random.split(jax.random.key(seed))
+        # The program that training has compiled.
+        batch = rows_of_batch(restored.task, split, 0, 1, seed)
+        initial, _ = initialize(jax.jit(restored.model.init), key, batch)
+        arrays |= _decays(recurrence, initial, "initial_")
         length = restored.task.spec.length
         arrays |= _kernels(recurrence, params, length)
         lags = arrays["kernels"].shape[-1]
@@ -89,25 +93,11 @@ def _log_decays(recurrence, params):
     ]
 
 
-def _initial_decays(restored, inputs):
-    """As `_log_decays`, before training."""
-
-    # One program, from which the compiler removes all other parameters.
-    @jax.jit
-    def initial_decays(seed, inputs):
-        # The key that training initialized the model with.
-        key = jax.random.split(jax.random.key(seed))[0]
-        params = meta.unbox(restored.model.init(key, inputs))["params"]
-        return _log_decays(restored.model.recurrence, params)
-
-    return initial_decays(np.uint32(restored.training.seed), inputs)
-
-
-def _decays(logs, prefix):
-    names = f"{prefix}log_abs", f"{prefix}phase"
+def _decays(recurrence, params, prefix):
+    log_abs, phase = zip(*_log_decays(recurrence, params), strict=True)
     return {
-        name: np.stack([np.asarray(layer) for layer in layers])
-        for name, layers in zip(names, zip(*logs, strict=True), strict=True)
+        f"{prefix}log_abs": np.stack([np.asarray(layer) for layer in log_abs]),
+        f"{prefix}phase": np.stack([np.asarray(layer) for layer in phase]),
     }
 
 
@@ -171,8 +161,7 @@ def _losses(spec, predictions, targets):
 def _kernels(recurrence, params, length):
     """Kernels of the channels with the most energy, and lags of their taps."""
     layers = [
-        _largest_kernels(recurrence, layer, length)
-        for layer in recurrences_of(params)
+        _largest_kernels(recurrence, layer, length) for layer in recurrences_of(params)
     ]
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
 
