@@ -53,12 +53,13 @@ def open_compile_cache(choice: str | None) -> None:
     if choice is None and VARIABLE in os.environ:
         return  # JAX has read it.
     try:
-        directory = Path(choice) if choice else _own_directory()
-        _check_space(directory)
+        directory = choice or str(_own_directory())
+        if "://" not in directory:  # as that of a bucket
+            _check_space(Path(directory))
     except (OSError, RuntimeError) as error:  # A user may have no home directory.
         logging.warning("compiled programs are not kept: %s", error)
         return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_compilation_cache_dir", directory)
     # The default leaves out what compiles in less than a second.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
