@@ -168,6 +168,8 @@ _PROGRAM = ("target", "what", "pass", "method", "length")
 
 def define_flags() -> None:
     """Defines the flags of this program."""
+    # Times to compile are measured.
+    flags.FLAGS.set_default("compile_cache", "none")
     sentences = (f"{name}: {suite.sentence}" for name, suite in SUITES.items())
     flags.DEFINE_enum("suite", None, list(SUITES), " ".join(sentences), required=True)
     flags.DEFINE_multi_integer(

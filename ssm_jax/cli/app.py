@@ -32,6 +32,7 @@ from ml_collections import ConfigDict
 
 import ssm_jax
 from ssm_jax.cli import config_file
+from ssm_jax.cli.compile_cache import define_compile_cache, open_compile_cache
 from ssm_jax.cli.config_file import describe_error, frames
 from ssm_jax.cli.errors import USER_ERRORS, one_line_errors
 from ssm_jax.cli.run_flags import import_neighbours
@@ -52,10 +53,16 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
       SystemExit: With the return value of ``main`` (0 for None), with 2 after an error
         that the user can correct, with 130 after Ctrl-C.
     """
+
+    def start(argv):
+        open_compile_cache(flags.FLAGS.compile_cache)
+        return main(argv)
+
     open_streams()
     # Flags that absl has defined at import are not listed by --help.
     known = set(flags.FLAGS)
     flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
+    define_compile_cache()
     sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
     # absl's prefix has the thread and the source line, which mean nothing to the user.
     handler = absl_logging.get_absl_handler()
@@ -70,7 +77,7 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
         # From here on Ctrl-C is an exception, so that files are closed and written.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _report_unraisable
-        app.run(main, flags_parser=parse)
+        app.run(start, flags_parser=parse)
 
 
 def parse(

@@ -58,6 +58,8 @@ _PREALLOCATED = 0.75  # of a GPU
 
 def define_flags() -> None:
     """Defines the flags of this program."""
+    # The time to compile is a result.
+    flags.FLAGS.set_default("compile_cache", "none")
     define_config()
     flags.DEFINE_string(
         "target", None, "Such as gpu:h100:8 or tpu:v5e:2x4.", required=True

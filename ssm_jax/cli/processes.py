@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 from absl import flags, logging
 
+from ssm_jax.cli.compile_cache import close_default_cache
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.cli.native_log import drop_lines
 from ssm_jax.training.interruption import SavedInterrupt
@@ -129,6 +130,8 @@ def connect() -> None:
         "error: all processes must run until the end, got one that did not, see above; "
         "start all of them again, the same command continues after the last checkpoint."
     )
+    if jax.process_count() > 1:
+        close_default_cache()
     if jax.process_index() and logging.get_verbosity() == logging.INFO:
         # The first process logs what is the same in all.
         logging.set_verbosity(logging.WARNING)

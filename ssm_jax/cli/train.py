@@ -17,9 +17,6 @@ Several processes train one run if each is started with the same flags and
 MPI, and on Cloud TPU these three are not needed. They share the work dir. If one is
 lost, the others end with status 134 within the seconds of ``--heartbeat_timeout``.
 
-``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile.
-They are run as they are: nobody else should write there.
-
 ``--dry_run`` trains nothing and needs no work dir: it prints the parameters, memory and
 operations of a step and the first batch, and ``--picture=FILE`` draws that batch.
 """
@@ -51,7 +48,6 @@ def define_flags() -> None:
     flags.DEFINE_list("writers", [], f"Of {', '.join(WRITERS)}: metrics go there too.")
     flags.DEFINE_list("profile_steps", [], "First and last step of a trace.")
     flags.DEFINE_bool("debug_nans", False, "Find the operation that makes a NaN.")
-    flags.DEFINE_string("compile_cache", None, "Directory of compiled programs.")
     flags.DEFINE_bool("dry_run", False, "Print what the run would be; write nothing.")
     flags.DEFINE_string("picture", None, "With --dry_run: draw the batch to this file.")
     define_processes()
@@ -88,10 +84,6 @@ def main(argv):
         jax.config.update("jax_debug_nans", True)
     with exit_at_error():
         connect()
-        if flags.FLAGS.compile_cache:
-            jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
-            # The default leaves out what compiles in less than a second.
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         measured = train(
             config,
             workdir,

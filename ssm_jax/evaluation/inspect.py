@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.fields import check_size
@@ -30,6 +29,7 @@ from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.tasks.base import Split, n_batches, rows_of_batch
 from ssm_jax.training.losses import cross_entropy
+from ssm_jax.training.state import initialize
 from ssm_jax.types import Array, Complex, Float, PyTree
 
 _CHANNELS = 4
@@ -65,14 +65,16 @@ def inspect(
     arrays = {"split": np.asarray(split), **_examples(restored, split)}
     recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
-        # The key that training initialized the model with.
-        key = jax.random.split(jax.random.key(restored.training.seed))[0]
-        inputs = arrays["inputs"]
-        initial = meta.unbox(jax.jit(restored.model.init)(key, inputs))
-        arrays |= _decays(recurrence, restored.variables["params"], "")
-        arrays |= _decays(recurrence, initial["params"], "initial_")
+        params = restored.variables["params"]
+        arrays |= _decays(recurrence, params, "")
+        seed = restored.training.seed
+        key, _ = jax.random.split(jax.random.key(seed))
+        # The program that training has compiled.
+        batch = rows_of_batch(restored.task, split, 0, 1, seed)
+        initial, _ = initialize(jax.jit(restored.model.init), key, batch)
+        arrays |= _decays(recurrence, initial, "initial_")
         length = restored.task.spec.length
-        arrays |= _kernels(recurrence, restored.variables["params"], length)
+        arrays |= _kernels(recurrence, params, length)
         lags = arrays["kernels"].shape[-1]
         # Two-sided kernels have the lags from -length, causal ones from 0.
         arrays["lags"] = np.arange(length - lags, length)
@@ -80,15 +82,22 @@ def inspect(
     return arrays
 
 
-def _decays(recurrence, params, prefix):
+@functools.partial(jax.jit, static_argnames="recurrence")
+def _log_decays(recurrence, params):
+    """The absolute values and phases of each layer, as logarithms."""
     logs = [recurrence.modes(layer).log_decay for layer in recurrences_of(params)]
     # Positive real decays are stored without a phase.
-    phases = [
-        np.zeros_like(log.log_abs) if log.phase is None else log.phase for log in logs
+    return [
+        (log.log_abs, jnp.zeros_like(log.log_abs) if log.phase is None else log.phase)
+        for log in logs
     ]
+
+
+def _decays(recurrence, params, prefix):
+    log_abs, phase = zip(*_log_decays(recurrence, params), strict=True)
     return {
-        f"{prefix}log_abs": np.stack([np.asarray(log.log_abs) for log in logs]),
-        f"{prefix}phase": np.stack([np.asarray(phase) for phase in phases]),
+        f"{prefix}log_abs": np.stack([np.asarray(layer) for layer in log_abs]),
+        f"{prefix}phase": np.stack([np.asarray(layer) for layer in phase]),
     }
 
 
@@ -99,14 +108,9 @@ def _examples(restored, split):
     n_batches_max = 1 if language else -(-_CANDIDATES // rows)
     available = n_batches(task, split, rows) or n_batches_max
 
-    @jax.jit
-    def predict(variables, inputs, **flags):
-        # Compiled without the final states, which can cost more than the outputs.
-        return restored.model.apply(variables, inputs, **flags)[0]
-
     parts = [
         _predict(
-            functools.partial(predict, restored.variables),
+            restored.predict,
             task.spec,
             rows_of_batch(task, split, index, rows, restored.training.seed),
         )
@@ -130,14 +134,7 @@ def _examples(restored, split):
 def _predict(predict, spec, batch):
     """A batch with its predictions and the mean loss of each example."""
     predictions = predict(batch.inputs, reset=batch.reset, mask=batch.mask)
-    targets = jnp.asarray(batch.targets)
-    if spec.targets == "classification":
-        # Of the logits: a probability that underflows would have no finite loss.
-        losses = cross_entropy(predictions, targets)
-        # Probabilities of a whole vocabulary at every step would fill the disk.
-        predictions = jnp.exp(-losses) if spec.language else jax.nn.softmax(predictions)
-    else:
-        losses = jnp.mean(jnp.square(predictions - targets), -1)
+    losses, predictions = _losses(spec, predictions, batch.targets)
     weight = np.asarray(batch.loss_mask).reshape(len(losses), -1)
     losses = np.where(weight, np.asarray(losses).reshape(weight.shape), 0)
     with np.errstate(invalid="ignore"):
@@ -150,22 +147,32 @@ def _predict(predict, spec, batch):
     }
 
 
+@functools.partial(jax.jit, static_argnames="spec")
+def _losses(spec, predictions, targets):
+    """The losses of the targets, and what is saved of the predictions."""
+    if spec.targets != "classification":
+        return jnp.mean(jnp.square(predictions - targets), -1), predictions
+    # Of the logits: a probability that underflows would have no finite loss.
+    losses = cross_entropy(predictions, targets)
+    # Probabilities of a whole vocabulary at every step would fill the disk.
+    return losses, jnp.exp(-losses) if spec.language else jax.nn.softmax(predictions)
+
+
 def _kernels(recurrence, params, length):
     """Kernels of the channels with the most energy, and lags of their taps."""
     layers = [
-        _largest_kernels(recurrence, recurrence.modes(layer), length)
-        for layer in recurrences_of(params)
+        _largest_kernels(recurrence, layer, length) for layer in recurrences_of(params)
     ]
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
-def _largest_kernels(recurrence, modes, length):
+def _largest_kernels(recurrence, params, length):
     """The channels of one layer whose kernels have the largest sums of squares."""
-    n = len(modes.feedthrough)
+    n = params["feedthrough"].shape[-1]
     best, energies = [], np.zeros(n)
     for first in range(0, n, _BLOCK):
-        block = _select_channels(modes, slice(first, first + _BLOCK))
-        taps = np.asarray(_join_directions(recurrence, block, length))
+        size = min(_BLOCK, n - first)
+        taps = np.asarray(_block_kernels(recurrence, params, first, size, length))
         energies[first : first + _BLOCK] = np.square(taps, dtype=np.float64).sum(-1)
         best += [(energies[first + i], first + i, tap) for i, tap in enumerate(taps)]
         best = sorted(best, key=lambda channel: (-channel[0], channel[1]))[:_CHANNELS]
@@ -176,16 +183,27 @@ def _largest_kernels(recurrence, modes, length):
     }
 
 
-def _select_channels(modes, channels):
+@functools.partial(jax.jit, static_argnames=("recurrence", "size", "length"))
+def _block_kernels(recurrence, params, first, size, length):
+    """Kernels of consecutive channels; one program for all blocks of a size."""
+    modes = _select_channels(recurrence.modes(params), first, size)
+    return _join_directions(recurrence, modes, length)
+
+
+def _select_channels(modes, first, size):
     """The modes of some channels."""
+
+    def rows(v, axis=0):
+        return jax.lax.dynamic_slice_in_dim(v, first, size, axis)
+
     if isinstance(modes, MIMOModes):
-        C, C_backward = jax.tree.map(lambda v: v[channels], (modes.C, modes.C_backward))
-        return modes._replace(B=modes.B[:, channels], C=C, C_backward=C_backward)
+        C, C_backward = jax.tree.map(rows, (modes.C, modes.C_backward))
+        return modes._replace(B=rows(modes.B, 1), C=C, C_backward=C_backward)
     decays = modes.log_decay, modes.log_decay_backward
     weights = modes.w, modes.w_backward
     # Decays that all channels share have no axis of channels.
     (log_decay, log_decay_backward), (w, w_backward) = jax.tree.map(
-        lambda v: v[channels] if v.ndim == 2 else v, (decays, weights)
+        lambda v: rows(v) if v.ndim == 2 else v, (decays, weights)
     )
     return modes._replace(
         log_decay=log_decay,

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from scipy import stats
+from scipy import special
 
 from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
 from ssm_jax.models.decoding import vocabulary_size
@@ -65,7 +65,7 @@ class LossAtLength:
         Windows of one document are correlated, so a standard error over windows would
         underestimate the variation between documents.
         """
-        return None if self.n_documents < 2 else float(stats.sem(self.documents))
+        return None if self.n_documents < 2 else _standard_error(self.documents)
 
     @property
     def perplexity(self) -> float:
@@ -94,9 +94,15 @@ def loss_interval(
     n = len(documents)
     if n < 2:
         return None
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(documents))
+    quantile = special.stdtrit(n - 1, (1 + confidence) / 2)
+    half = float(quantile) * _standard_error(documents)
     mean = float(np.mean(documents))
     return mean - half, mean + half
+
+
+def _standard_error(documents):
+    """The standard error of a mean; `scipy.stats` takes long to import."""
+    return float(np.std(documents, ddof=1) / np.sqrt(len(documents)))
 
 
 def losses_by_length(

@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Literal
 
 import jax
 import numpy as np
@@ -48,10 +48,26 @@ class Restored:
         default=None, repr=False
     )
 
+    def apply(self, inputs: Array, **flags: Array | None) -> Array:
+        """Returns the predictions of the model for a batch.
+
+        Args:
+          inputs: The inputs of a `Batch`.
+          **flags: Its ``reset`` and ``mask``, where it may have them.
+
+        Returns:
+          The predictions, without the final states, which can cost more.
+        """
+        return self._apply(self.variables, inputs, **flags)
+
     @functools.cached_property
-    def apply(self) -> Callable[[Any], Array]:
-        """The compiled function from inputs to predictions."""
-        return jax.jit(lambda inputs: self.model.apply(self.variables, inputs)[0])
+    def _apply(self):
+        # Variables are arguments: a program that has them as constants is compiled
+        # again for each run.
+        def apply(variables, inputs, **flags):
+            return self.model.apply(variables, inputs, **flags)[0]
+
+        return jax.jit(apply)
 
     @property
     def text(self) -> TextFolder:

@@ -204,7 +204,7 @@ class DataParallel:
     def place(self, state: TrainState) -> TrainState:
         """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
         # `device_put` alone shares buffers, which the mapped step would donate.
-        state = jax.tree.map(jnp.copy, state)
+        state = _copy(state)
         whole = NamedSharding(self._mesh, P())
         carry, state = self.place_carry(state.carry), state.replace(carry=None)
         if whole.is_fully_addressable:
@@ -439,6 +439,12 @@ def batch_specs(spec: TaskSpec, pieces: int) -> Any:
         steps = P(ROW_AXIS, None, LENGTH_AXIS) if spec.pair else steps
     found: Any = (steps, targets, targets, steps, steps)
     return Batch(*found)
+
+
+@jax.jit
+def _copy(tree):
+    """Copies of arrays, by one program for all of them."""
+    return jax.tree.map(jnp.copy, tree)
 
 
 def _replicated(leaf, sharding):

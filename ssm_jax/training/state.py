@@ -16,7 +16,7 @@ from ssm_jax.fields import Seed, check_value
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
-from ssm_jax.tasks.base import Task, TaskSpec, rows_of_batch
+from ssm_jax.tasks.base import Batch, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.groups import (
     describe,
     groups_of,
@@ -26,7 +26,7 @@ from ssm_jax.training.groups import (
 from ssm_jax.training.initial import StateInit, strongly_typed
 from ssm_jax.training.optimizer import OPTIMIZERS, Optimizer, SupportsTransform
 from ssm_jax.training.transforms import averaged_params
-from ssm_jax.types import PyTree
+from ssm_jax.types import PRNGKey, PyTree
 
 # Initialization runs once. With fewer optimizations of LLVM it compiles in two thirds
 # of the time, and draws the same numbers.
@@ -119,7 +119,7 @@ def create(
     batch = rows_of_batch(task, "train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.mask}
-    init = jax.jit(model.init)
+    init = jax.jit(model.init)  # It is traced once.
     shapes = init.eval_shape(key_params, batch.inputs, **flags)
     _check_memory(shapes)
     _check_predictions(model, shapes, batch, task.spec)
@@ -132,21 +132,9 @@ def create(
     transform = optimizer.transform(groups)
     _check_update(optimizer, transform, meta.unbox(shapes["params"]))
 
-    def start(key, inputs, flags):
-        variables = dict(meta.unbox(init(key, inputs, **flags)))
-        params = variables.pop("params")
-        # Sown metrics are outputs of a step; here they would become part of
-        # checkpoints.
-        variables.pop(METRICS_COLLECTION, None)
-        return strongly_typed((params, variables, transform.init(params)))
-
-    # One program: without `jit`, each operation is compiled and run by itself.
-    options = _INIT_OPTIONS.get(target_platform())
-    if isinstance(key, Tracer):
-        options = None  # Only shapes are wanted; JAX takes no options within a trace.
-    params, model_state, opt_state = jax.jit(start, compiler_options=options)(
-        key_params, batch.inputs, flags
-    )
+    params, model_state = initialize(init, key_params, batch)
+    # Without `jit`, each operation is compiled and run by itself.
+    opt_state = jax.jit(lambda params: strongly_typed(transform.init(params)))(params)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
@@ -156,6 +144,35 @@ def create(
     )
     summary = (_sizes(params), *describe(groups, params))
     return RunSpec(model, task.spec, transform, summary), state
+
+
+def initialize(
+    init: Callable[..., PyTree], key: PRNGKey, batch: Batch
+) -> tuple[PyTree, PyTree]:
+    """Initializes the variables of a model, by one program.
+
+    Args:
+      init: The method of the model, jitted.
+      key: The first of the two keys that the seed of a run is split into.
+      batch: One example of the task, for its shapes.
+
+    Returns:
+      The parameters and the other variables, without boxes.
+    """
+
+    def start(key, inputs, flags):
+        variables = dict(meta.unbox(init(key, inputs, **flags)))
+        params = variables.pop("params")
+        # Sown metrics are outputs of a step; here they would become part of
+        # checkpoints.
+        variables.pop(METRICS_COLLECTION, None)
+        return strongly_typed((params, variables))
+
+    options = _INIT_OPTIONS.get(target_platform())
+    if isinstance(key, Tracer):
+        options = None  # Only shapes are wanted; JAX takes no options within a trace.
+    flags = {"reset": batch.reset, "mask": batch.mask}
+    return jax.jit(start, compiler_options=options)(key, batch.inputs, flags)
 
 
 def abstract_state(

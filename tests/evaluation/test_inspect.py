@@ -40,7 +40,7 @@ RECURRENCES = {
 @pytest.mark.parametrize("recurrence", tiered(RECURRENCES, fast=["dlr_cut"]))
 def test_kernels_are_the_responses_to_impulses(recurrence, key):
     params = recurrence.init(key, WIDTH)
-    arrays = MODULE._largest_kernels(recurrence, recurrence.modes(params), LENGTH)
+    arrays = MODULE._largest_kernels(recurrence, params, LENGTH)
     lags = np.arange(LENGTH - arrays["kernels"].shape[-1], LENGTH)
     x = np.zeros((WIDTH, 2 * LENGTH, WIDTH), np.float32)
     x[np.arange(WIDTH), LENGTH, np.arange(WIDTH)] = 1
