@@ -143,6 +143,18 @@ def test_names_of_folders_and_labels_are_only_data(name, tmp_path, monkeypatch, 
         assert build(config_file.load(f"{kind}1.py").task).n_examples("test") > 0
 
 
+def test_target_that_is_not_clear_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{n % 7},{n % 5}" for n in range(100)]
+    (tmp_path / "a.csv").write_text("\n".join(["wind,rain", *rows]))
+    assert write(monkeypatch, "--data=a.csv") == 2
+    error = capsys.readouterr().err
+    assert "wind, rain" in error and "--target=NAME" in error
+    assert len(error.splitlines()) == 1 and not (tmp_path / "forecast.py").exists()
+    assert write(monkeypatch, "--data=a.csv", "--target=rain") in (0, None)
+    assert "target   rain" in capsys.readouterr().out
+
+
 def test_what_cannot_be_written_is_refused(csv, tmp_path):
     (tmp_path / "there.py").write_text("")
     with refuses("--output", "there.py"):

@@ -15,6 +15,11 @@ from ssm_jax.tasks.series.table_format import TableFormat
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
 """Names of columns that are no target unless they are asked for."""
 
+_TARGET_NAMES = (
+    "target", "y", "value", "values", "close", "sales", "demand", "load", "count", "ot"
+)  # fmt: skip
+"""Names that say that a column is the target, of which only one may be there."""
+
 _TIME_NAMES = ("time", "date", "datum", "fecha", "data", "stamp", "day", "epoch", "ts")
 _DAY = 86_400.0
 _MIN_ROWS = 80
@@ -22,6 +27,7 @@ _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 # Of a column of dates, the part that must be dates for the others to be errors.
 _MOST = 0.8
+_SHOWN = 10  # columns in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +35,10 @@ class Choices:
     """What the user states, and what the file shows otherwise.
 
     Attributes:
-      target: Column to forecast, which is then not the time. None means the first
-        column of numbers that is neither the time nor one of `CALENDAR`.
+      target: Column to forecast, which is then not the time. None means the only
+        column of numbers that is neither the time nor one of `CALENDAR`, or of several
+        the only one whose name says it, such as ``value`` or ``sales``. Of yes and no,
+        or 0 and 1, it is only where there is no other.
       season: Period in steps. None means a day for steps below a day, a week for steps
         of a day, a year for steps of a month or a quarter; without dates a day if there
         is a column ``hour`` whose first value recurs, and none otherwise.
@@ -73,8 +81,9 @@ def guess(
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is no table, holds sequences with their classes or targets
-        instead of a series, is too short, or has no column to forecast; a value among
-        dates is none; rows have equal times; or ``target`` is not a column of numbers.
+        instead of a series, is too short, or has no column to forecast, or several; a
+        value among dates is none; rows have equal times; or ``target`` is not a column
+        of numbers.
     """
     _check_is_series(path)
     choices, format = Choices(**stated), format or TableFormat()
@@ -330,14 +339,20 @@ def _group(table, time, target):
 
 
 def _target(table, numeric, stated, time):
-    targets = [name for name in numeric if name.lower() not in CALENDAR]
-    # Rather a quantity than a flag.
-    targets.sort(key=lambda name: bool(np.isin(_values(table, name), (0, 1)).all()))
+    targets = [] if stated else _targets(table, numeric)
     if not (stated or targets) and isinstance(time, str) and _is_numeric(table, time):
         raise ValueError(
             f"`target` must be a column of numbers other than the time, got {time!r}, "
             f"which increases, as the only one of {table.path}; `--target={time}` "
             "forecasts it."
+        )
+    if len(targets) > 1:
+        further = len(targets) - _SHOWN
+        more = f" and {further} more" if further > 0 else ""
+        raise ValueError(
+            "`target` must be stated for a file of several columns of numbers, got "
+            f"{', '.join(targets[:_SHOWN])}{more} in {table.path}; `--target=NAME` "
+            "names the one to forecast."
         )
     target = stated or (targets or [""])[0]
     if target in table and target not in numeric:
@@ -355,6 +370,19 @@ def _target(table, numeric, stated, time):
             f"{table.path}, got {target!r}; `--target` names it."
         )
     return target
+
+
+def _targets(table, numeric):
+    """The columns that may be the target: one, if it is clear."""
+    targets = [name for name in numeric if name.lower() not in CALENDAR]
+    named = [name for name in targets if name.strip().lower() in _TARGET_NAMES]
+    if len(named) == 1:
+        return named
+    # Rather a quantity than a flag.
+    quantities = [
+        name for name in targets if not np.isin(_values(table, name), (0, 1)).all()
+    ]
+    return quantities or targets
 
 
 def _first_misfit(table, time):
