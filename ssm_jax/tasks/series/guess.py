@@ -170,7 +170,10 @@ def unread(
 def suspects(
     path: str, guesses: Mapping[str, Any], format: TableFormat | None = None
 ) -> dict[str, str]:
-    """Returns inputs with a number that may stand for a missing one, such as -999.
+    """Returns what may be meant otherwise than it is read.
+
+    These are inputs with a number that may stand for a missing one, such as -999, and
+    files that are series of their own and may be parts of one.
 
     Args:
       path: The file.
@@ -196,11 +199,28 @@ def suspects(
                     f"{sentinel} occurs {count:,} times and may stand for a missing "
                     "value, which `missing` of the format states"
                 )
+    if len(table.parts) > 1 and guesses.get("group") == table.file_column:
+        if _follow(table, guesses["time"]):
+            found[columns.FILE] = (
+                "each file is a series, and no two share a time: without a `group` "
+                "they are one"
+            )
     return found
+
+
+def _follow(table, time):
+    """Whether the times of each file are after those of the file before."""
+    if time is None:
+        return False
+    times = [part.times(time).values for part in table.parts]
+    pairs = zip(times, times[1:], strict=False)
+    return all(np.nanmax(one) < np.nanmin(other) for one, other in pairs)
 
 
 def _check_is_series(path):
     """Refuses the arrays of a set of sequences, whose targets have no order in time."""
+    # Of several, one shows what they are.
+    path = str(next(iter(columns.files(path).values())))
     if not path.lower().endswith(".npz"):
         return
     file = user_files.npz(path)
@@ -238,7 +258,9 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
         if times.values is None:
             continue
         known = times.values[~np.isnan(times.values)]
-        increases = len(known) > 1 and bool((np.diff(known) > 0).all())
+        increases = len(known) > 1 and all(
+            _increases(part.times(name).values) for part in table.parts
+        )
         if times.is_date and len(known) > 1:
             # Numbers may look like dates.
             named = any(part in name.lower() for part in _TIME_NAMES)
@@ -259,13 +281,19 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
     return found
 
 
+def _increases(values):
+    return bool((np.diff(values[~np.isnan(values)]) > 0).all())
+
+
 def _check_dates(table, target):
     """Refuses a column of dates of which a few are none, as the last line of a file."""
     for name in table:
         times = table.times(name)
         if name == target or times.values is not None or not times.is_date:
             continue
-        words = table[name].astype(str).tolist()
+        # Of several files, the one with the misfit: they may write dates differently.
+        part = next(part for part in table.parts if part.times(name).values is None)
+        words = part[name].astype(str).tolist()
         if dates.n_dates(words) >= _MOST * len(words):
             raise ValueError(
                 f"`time` must be dates, got {table.shown(name, times.misfit)}."
@@ -307,8 +335,8 @@ def _calendar(table, target):
 
 def _group(table, time, target):
     """The column of the name of the series of a file of several, or None."""
-    if time is None:
-        return None
+    if table.file_column is not None or time is None:
+        return table.file_column
     values = table.times(time).values
     if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
         return None
@@ -468,7 +496,7 @@ def _why(table, name):
     times = table.times(name)
     if times.values is not None:
         return "is not the time: another column is, or it does not increase"
-    misfit = times.misfit if times.is_date else read.misfit
+    misfit = times.misfit if times.is_date else read.misfit or times.misfit
     reason = misfit.reason
     if reason in ("is not a number", "is not a date"):
         reason = "is not a number or a date"
@@ -490,7 +518,13 @@ def _is_numeric(table, name):
 
 
 def _counts_rows(table, name):
-    """Whether a column is the number of the row, from 0 or 1 on."""
+    """Whether a column is the number of the row in its file, from 0 or 1 on."""
+    if name == table.file_column:
+        return False
+    return all(_counts_rows_of_file(part, name) for part in table.parts)
+
+
+def _counts_rows_of_file(table, name):
     if table[name].dtype.kind not in "iuU":
         return False
     values = table.numbers(name).values

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import scaled
+from ssm_jax.tasks.series import columns, scaled
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import Duplicates, Order, parse_step
 
@@ -43,7 +43,8 @@ class SeriesTask(order.FiniteTask):
 
     Attributes:
       file: Name of a ``.csv``, ``.npz`` or ``.parquet`` file; see
-        `ssm_jax.tasks.series.columns` for its format.
+        `ssm_jax.tasks.series.columns` for its format. A pattern such as ``"*.csv"``
+        means several files of the same columns, whose names are the column ``"file"``.
       target: Column that is predicted.
       data_dir: Directory of the file. None means the current directory.
       format: How the file is written, where it does not show that.
@@ -51,7 +52,8 @@ class SeriesTask(order.FiniteTask):
       time: Column of dates or numbers; or columns that are a date together, such as
         year, month, day and hour, or a date and a time. None means that the order is
         not checked.
-      group: Column of the name of the series, in a file of several. None means one.
+      group: Column of the name of the series, of several; ``"file"`` of a pattern
+        makes each file a series. None means one.
       order: ``"error"`` refuses rows that are not in the order of ``time``, and
         ``"sort"`` sorts them.
       duplicates: ``"error"`` refuses rows of one time in one series; of these
@@ -177,8 +179,8 @@ class SeriesTask(order.FiniteTask):
         )
 
     def data_files(self) -> dict[str, Path]:
-        """Returns the path of the file, by its name."""
-        return user_files.data_files(self._path())
+        """Returns the path of the file, or of those of a pattern, by their names."""
+        return columns.files(self._path())
 
     @override
     def n_examples(self, split: base.Split) -> int:
