@@ -1,8 +1,9 @@
 """Writes an experiment on data of your own, to be trained, and edited before.
 
-    ssm-jax new forecast --data=FILE
+    ssm-jax new forecast --data=FILE --target=COLUMN
     ssm-jax new text --data=FOLDER
     ssm-jax new classify --data=FILE
+    ssm-jax new classify --data=FOLDER
     ssm-jax new regress --data=FILE
 
 The file is named after the kind, such as ``forecast.py``, unless ``--output`` names
@@ -10,12 +11,13 @@ another. What was found and guessed is printed, and what can be corrected is a c
 at the top of the file.
 
 ``forecast`` forecasts a column of a CSV (or npz, or parquet) from all columns of
-numbers. Encoding, delimiter, decimal sign and the form of dates are found, and what is
-found is printed: columns that are not read, rows out of order, missing ones. What the
-file leaves open is refused with the flag that states it: ``--day_first``,
-``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``. A file of several
-series has one column with their names, ``--group``; ``--step=1h`` averages the rows of
-each hour.
+numbers: ``--target``, unless there is only one, or only one with a name such as
+``value`` or ``sales``. Encoding, delimiter, decimal sign and the form of dates are
+found, and what is found is printed: columns that are not read, rows out of order,
+missing ones. What the file leaves open is refused with the flag that states it:
+``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
+A file of several series has one column with their names, ``--group``; ``--step=1h``
+averages the rows of each hour.
 
 ``text`` is a language model of the ``.txt`` files of a folder, and of those of its
 folders, read as bytes. With ``--vocabulary=N`` it reads subwords of a tokenizer of N
@@ -27,6 +29,8 @@ the arrays ``inputs``, ``(n, length, features)`` or ``(n, length)``, and ``targe
 ``(n,)``; labels are words or integers; see `ssm_jax.tasks.ArrayTask`. A CSV (or
 parquet) has a row for each step, a column that names its sequence, ``--example``, and
 one of its label or number, ``--target``; all other columns of numbers are the features.
+``classify`` reads a folder, too, of recordings (WAV, FLAC) or images with one subfolder
+per class; what is damaged, silent or cut in it is named.
 """
 
 import shlex
@@ -63,10 +67,12 @@ def define_flags() -> None:
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"--kind={sys.argv[1]}"
     flags.DEFINE_enum("kind", None, [*KINDS], "What to write.", required=True)
-    flags.DEFINE_string("data", None, "The file, or the folder of texts.")
+    flags.DEFINE_string("data", None, "The file, or the folder.")
     flags.DEFINE_alias("csv", "data")
     flags.DEFINE_string("output", None, "Experiment to write (default: KIND.py).")
-    flags.DEFINE_string("target", None, "Column to predict (forecast: guessed).")
+    flags.DEFINE_string(
+        "target", None, "Column to predict (forecast: found, if it is clear)."
+    )
     flags.DEFINE_integer(
         "season", None, "Period in steps (default: guessed).", lower_bound=1
     )
@@ -94,7 +100,7 @@ def main(argv):
     values = flags.FLAGS
     if values.data is None:
         raise ValueError(
-            "`--data` must name the file, or the folder of texts, got None; "
+            "`--data` must name the file, or the folder, got None; "
             "--data=FILE is an example."
         )
     options = {}

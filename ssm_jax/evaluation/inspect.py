@@ -110,7 +110,7 @@ def _examples(restored, split):
 
     parts = [
         _predict(
-            restored.predict,
+            restored.apply,
             task.spec,
             rows_of_batch(task, split, index, rows, restored.training.seed),
         )

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,6 +143,69 @@ def test_names_of_folders_and_labels_are_only_data(name, tmp_path, monkeypatch, 
         plain, other = (without_strings(tmp_path / f"{kind}{i}.py") for i in (0, 1))
         assert plain == other
         assert build(config_file.load(f"{kind}1.py").task).n_examples("test") > 0
+
+
+def test_target_that_is_not_clear_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{n % 7},{n % 5}" for n in range(100)]
+    (tmp_path / "a.csv").write_text("\n".join(["wind,rain", *rows]))
+    assert write(monkeypatch, "--data=a.csv") == 2
+    error = capsys.readouterr().err
+    assert "wind, rain" in error and "--target=NAME" in error
+    assert len(error.splitlines()) == 1 and not (tmp_path / "forecast.py").exists()
+    assert write(monkeypatch, "--data=a.csv", "--target=rain") in (0, None)
+    assert "target   rain" in capsys.readouterr().out
+
+
+@pytest.fixture
+def stores(tmp_path, monkeypatch):
+    """A folder of two CSVs of unlike dialects, of which it returns the name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stores").mkdir()
+    dates = np.datetime64("2020-01-01") + np.arange(150)
+    for name, sep in (("north", ","), ("it's {0}", ";")):
+        rows = [f"{date}{sep}{n % 7}" for n, date in enumerate(dates)]
+        text = "\n".join([f"day{sep}sales", *rows])
+        (tmp_path / "stores" / f"{name}.csv").write_text(text)
+    return "stores"
+
+
+@pytest.mark.parametrize("data", ["stores", "stores/*.csv", "st?res/*o*.csv"])
+def test_files_of_a_folder_or_a_pattern_are_series(data, stores, monkeypatch, capsys):
+    n = 1 if "o*" in data else 2
+    Path(stores, "README.txt").write_text("two stores")
+    assert write(monkeypatch, f"--data={data}") in (0, None)
+    shown = capsys.readouterr().out
+    assert n == 1 or "series   2: it's {0}, north" in shown
+    assert n == 1 or "files    2: it's {0}.csv, north.csv" in shown
+    assert f"rows     {150 * n}, 2020-01-01 to" in shown
+    task = build(config_file.load("forecast.py").task)
+    assert (task.group, task.target, len(task.data_files())) == ("file", "sales", n)
+    assert os.path.isabs(task.data_dir) and task.n_examples("test") > 0
+
+
+def test_folder_without_tables_of_one_kind_is_refused(stores, tmp_path):
+    with refuses("--data", "gone/*.csv", error=FileNotFoundError):
+        forecast("gone/*.csv", "mine.py")
+    (tmp_path / "stores/south.CSV").write_text("day,sales\n")
+    with refuses("--data", "1 .CSV, 2 .csv", rule="one kind"):
+        forecast(stores, "mine.py")
+    (tmp_path / "empty").mkdir()
+    with refuses("--data", "none in", rule="CSV"):
+        forecast("empty", "mine.py")
+    assert not (tmp_path / "mine.py").exists()
+
+
+@pytest.mark.full
+def test_several_files_are_trained_on_and_reported(stores, monkeypatch, capfd):
+    assert write(monkeypatch, "--data=stores/*.csv") in (0, None)
+    lines = capfd.readouterr().out.splitlines()
+    few_steps = "--config.training.steps=3", "--config.optimizer.warmup_steps=1"
+    for line in (line for line in lines if line.startswith("    ssm-jax")):
+        _, program, *words = shlex.split(line)
+        extra = few_steps if program == "train" else ()
+        assert programs.run(monkeypatch, program, *words, *extra) in (0, None), line
+    assert "last value" in capfd.readouterr().out
 
 
 def test_what_cannot_be_written_is_refused(csv, tmp_path):

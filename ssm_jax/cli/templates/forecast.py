@@ -3,10 +3,13 @@
 The column of the time, the column to forecast, the period and the lengths are guessed.
 """
 
+from collections import Counter
+from pathlib import Path
 from typing import Any, get_args
 
 from ssm_jax.cli.templates import writing
 from ssm_jax.tasks import SeriesTask, Split, TableFormat
+from ssm_jax.tasks.series import columns
 from ssm_jax.tasks.series.guess import guess, suspects, unread
 
 TEMPLATE = '''"""Forecast of a column of a file, written by `ssm-jax new forecast`.
@@ -114,10 +117,11 @@ _DEFAULTS = {
 
 
 def forecast(data: str, output: str, **options: Any) -> writing.Written:
-    """Writes an experiment that forecasts a column of a file.
+    """Writes an experiment that forecasts a column of a file, or of several.
 
     Args:
-      data: The file with the series.
+      data: The file with the series; or a folder or a pattern, such as
+        ``stores/*.csv``, of files that have a series each.
       output: The experiment to write, ``NAME.py``.
       **options: Fields of `ssm_jax.tasks.series.guess.Choices`, and those of a
         `TableFormat` in `FORMAT_FIELDS`. None means that they are found.
@@ -127,32 +131,54 @@ def forecast(data: str, output: str, **options: Any) -> writing.Written:
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: ``output`` exists or cannot be written, or there is no forecast of
-        the file; see `ssm_jax.tasks.series.guess.guess`.
+      ValueError: ``output`` exists or cannot be written, a folder has tables of several
+        kinds or none, or there is no forecast of the file; see
+        `ssm_jax.tasks.series.guess.guess`.
     """
     writing.check_output(output)
-    path = writing.path_of(data, "a CSV, npz or parquet file")
+    folder, file = _locate(data)
+    path = folder / file
     given = {name: value for name, value in options.items() if value is not None}
     stated = {name: given.pop(name) for name in FORMAT_FIELDS if name in given}
     format = TableFormat(**stated)
     guesses = _DEFAULTS | guess(str(path), format=format, **given)
-    task = SeriesTask(
-        data_dir=str(path.parent), file=path.name, format=format, **guesses
-    )
+    task = SeriesTask(data_dir=str(folder), file=file, format=format, **guesses)
     # Counted here, so that a file that cannot be trained on is refused before.
     n = min(task.n_examples(split) for split in get_args(Split))
     # A power of 2, so that it can be divided over devices.
     values = {
-        "data_dir": str(path.parent),
-        "file": path.name,
+        "data_dir": str(folder),
+        "file": file,
         "batch": min(_MAX_BATCH, writing.power_of_2(n)),
     }
     writing.write(output, TEMPLATE, values, format=stated, **guesses)
     return writing.Written([*_describe(task, path, format, guesses)])
 
 
+def _locate(data):
+    """The folder of the data, and the name or the pattern of the files in it."""
+    path = Path(data).expanduser().resolve()
+    if not path.is_dir():
+        if not any(file.exists() for file in columns.files(str(path)).values()):
+            writing.path_of(data, "a CSV, npz or parquet file, or a folder of them")
+        return columns.locate(str(path))
+    names = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+    counts = Counter(Path(name).suffix for name in names)
+    tables = [s for s in counts if s.lower() in (".tsv", *columns.SUFFIXES)]
+    if len(tables) != 1:
+        found = ", ".join(f"{counts[s]:,} {s}" for s in sorted(tables)) or "none"
+        raise ValueError(
+            "`--data` must be a folder of CSV, npz or parquet files of one kind, got "
+            f"{found} in {path}; --data='FOLDER/*.csv' names some of them."
+        )
+    return path, f"*{tables[0]}"
+
+
 def _describe(task, path, format, guesses):
     """Names and values of what was found in a file."""
+    files = task.data_files()
+    if len(files) > 1:
+        yield "files", f"{len(files):,}: {writing.shortened(files)}"
     yield "rows", f"{len(task.values()):,}{_span(task.times())}"
     names = task.series_names()
     if len(names) > 1:

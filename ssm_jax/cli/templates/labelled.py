@@ -1,10 +1,10 @@
-"""The experiments on labelled sequences: arrays of an npz, or a table of steps."""
+"""The experiments on labelled sequences: an npz, a table of steps, or a folder."""
 
 from typing import Any, get_args
 
 import numpy as np
 
-from ssm_jax.cli.templates import writing
+from ssm_jax.cli.templates import folders, writing
 from ssm_jax.tasks import ArrayTask, LongTable, Split, user_files
 from ssm_jax.tasks.arrays import long_table
 from ssm_jax.tasks.series import columns
@@ -28,7 +28,7 @@ from ssm_jax.recurrences import S5
 from ssm_jax.tasks import {task}
 from ssm_jax.training import Optimizer, TrainConfig
 
-# Found in the file; the docstring of {task} explains each field.
+# Found in the data; the docstring of {task} explains each field.
 {constants}
 BATCH = {batch}
 STEPS = 500
@@ -38,9 +38,7 @@ def get_config():
     """Returns the config of the experiment."""
     task = spec(
         {task},
-        data_dir={data_dir!r},
-        file={file!r},
-{fields}    )
+{where}{fields}    )
     layer = spec(
         RecurrentLayer,
         recurrence=spec(S5, d_state=64),
@@ -72,8 +70,8 @@ def classify(data: str, output: str, **options: str | None) -> writing.Written:
     """Writes an experiment that predicts the label of each sequence.
 
     Args:
-      data: An npz as `ssm_jax.tasks.ArrayTask` reads it, or a CSV or parquet with a row
-        for each step.
+      data: An npz as `ssm_jax.tasks.ArrayTask` reads it, a CSV or parquet with a row
+        for each step, or a folder of recordings or images with one subfolder per class.
       output: The experiment to write, ``NAME.py``.
       **options: ``example`` and ``target``, columns of the table.
 
@@ -81,9 +79,9 @@ def classify(data: str, output: str, **options: str | None) -> writing.Written:
       What was found: lengths, features, classes and their numbers of examples.
 
     Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: ``output`` exists or cannot be written, or the file has no labels,
-        too few examples, or is not as the task reads it.
+      FileNotFoundError: There is no such file or folder.
+      ValueError: ``output`` exists or cannot be written, or the data have no labels,
+        too few examples, or are not as the task reads them.
     """
     return _write(data, output, "classify", **options)
 
@@ -92,7 +90,7 @@ def regress(data: str, output: str, **options: str | None) -> writing.Written:
     """Writes an experiment that predicts numbers of each sequence.
 
     Args:
-      data: As for `classify`, with numbers in place of labels.
+      data: A file as for `classify`, with numbers in place of labels.
       output: As for `classify`.
       **options: As for `classify`.
 
@@ -108,22 +106,33 @@ def regress(data: str, output: str, **options: str | None) -> writing.Written:
 
 def _write(data, output, kind, *, example=None, target=None):
     writing.check_output(output)
-    path = writing.path_of(data, "an npz, CSV or parquet file")
-    is_npz = path.suffix.lower() == ".npz"
-    if is_npz:
-        if example or target:
-            raise ValueError(
-                f"`--{'example' if example else 'target'}` must be left out for an "
-                f"npz, got {example or target}; its arrays are inputs and targets."
-            )
-        fields, found, labels = _of_arrays(path, kind)
-    else:
-        fields, found, labels = _of_table(path, kind, example, target)
+    kinds = "an npz, CSV or parquet file, or a folder with one subfolder per class"
+    path = writing.path_of(data, kinds, folder=None)
     where = {"data_dir": str(path.parent), "file": path.name}
-    counts = None
-    if labels is not None:
-        fields, counts = _with_classes(fields, labels, path)
-    task = (ArrayTask if is_npz else LongTable)(**where, **fields)
+    is_table = path.is_file() and path.suffix.lower() != ".npz"
+    if not is_table and (example or target):
+        raise ValueError(
+            f"`--{'example' if example else 'target'}` must be left out for an npz or "
+            f"a folder, got {example or target} for {path}; it is a column of a table."
+        )
+    if path.is_dir():
+        if kind == "regress":
+            raise ValueError(
+                f"`--data` must be a file for regress, got the folder {path}, whose "
+                "subfolders name classes, not numbers; `np.savez(FILE, inputs=..., "
+                "targets=...)` writes numbers beside sequences."
+            )
+        where = {"data_dir": str(path)}
+        make, fields, found, counts = folders.read(path)
+    elif is_table:
+        make = LongTable
+        fields, found, counts = _of_table(path, kind, example, target)
+    else:
+        make = ArrayTask
+        fields, found, counts = _of_arrays(path, kind)
+    if counts is not None:
+        fields = _with_classes(fields, counts)
+    task = make(**where, **fields)
     # Counted here, so that a file that cannot be trained on is refused before.
     sizes = {split: task.n_examples(split) for split in get_args(Split)}
     if sum(sizes.values()) < _MIN_EXAMPLES:
@@ -133,14 +142,16 @@ def _write(data, output, kind, *, example=None, target=None):
         )
     task_spec, is_token = task.spec, task.spec.inputs == "token"
     longest = _MAX_STEPS_OF_BATCH / task_spec.length
-    batch = min(_MAX_BATCH, min(sizes.values()), max(8, longest))
+    # Held-out splits may be smaller: their batches are padded.
+    batch = min(_MAX_BATCH, sizes["train"] // 2, max(8, longest))
     is_per_step = task_spec.l_output is not None
-    values = where | {
-        "task": type(task).__name__,
+    values = {
+        "task": make.__name__,
         "head": "StepHead" if is_per_step else "PooledHead",
         "encoder": "TokenEncoder" if is_token else "VectorEncoder",
         "vocabulary": ", vocabulary=D_INPUT" if is_token else "",
         "batch": writing.power_of_2(batch),
+        "where": "".join(f"        {name}={v!r},\n" for name, v in where.items()),
         "fields": "".join(f"        {name}={name.upper()},\n" for name in fields),
         "d_output": "len(CLASSES)" if counts else str(task_spec.d_output),
     }
@@ -151,7 +162,7 @@ def _write(data, output, kind, *, example=None, target=None):
 
 
 def _of_arrays(path, kind):
-    """Fields of an `ArrayTask`, what was found, and the labels of a classification."""
+    """Fields of an `ArrayTask`, what was found, and the sizes of classes or None."""
     file = user_files.npz(str(path))
     for name in ("inputs", "targets"):
         if name not in file:
@@ -203,11 +214,13 @@ def _of_arrays(path, kind):
     what = f"tokens 0 to {d_input - 1}" if is_token else f"{d_input} numbers a step"
     lengths = ", of lengths" if "lengths" in file else ""
     found = [("inputs", f"{length:,} steps{lengths}, {what}")]
-    return fields, found, file["targets"] if kind == "classify" else None
+    if kind == "regress":
+        return fields, found, None
+    return fields, found, _count_labels(file["targets"], path)
 
 
 def _of_table(path, kind, example, target):
-    """Fields of a `LongTable`, what was found, and the labels of a classification."""
+    """Fields of a `LongTable`, what was found, and the sizes of classes or None."""
     table = columns.read(str(path))
     for flag, name in (("example", example), ("target", target)):
         if name not in table:
@@ -253,7 +266,7 @@ def _of_table(path, kind, example, target):
         return fields, found, None
     # The label of an example is that of its first row; the task compares the others.
     _, first = np.unique(of_row, return_index=True)
-    return fields, found, table[target][first]
+    return fields, found, _count_labels(table[target][first], path)
 
 
 def _check_target(table, name, kind, n_examples):
@@ -277,8 +290,8 @@ def _check_target(table, name, kind, n_examples):
         )
 
 
-def _with_classes(fields, labels, path):
-    """The fields with the classes, and the number of examples of each."""
+def _count_labels(labels, path):
+    """The number of examples of each class, by its name."""
     values, counts = np.unique(labels, return_counts=True)
     names = [str(value).strip() for value in values.tolist()]
     if not 2 <= len(names) <= min(_MAX_CLASSES, max(2, labels.size // 2)):
@@ -290,14 +303,19 @@ def _with_classes(fields, labels, path):
     by_name: dict[str, int] = {}
     for name, count in zip(names, counts.tolist(), strict=True):
         by_name[name] = by_name.get(name, 0) + count
-    imbalanced = max(by_name.values()) > _IMBALANCED * min(by_name.values())
+    return by_name
+
+
+def _with_classes(fields, counts):
+    """The fields with the classes, of known numbers of examples."""
+    imbalanced = max(counts.values()) > _IMBALANCED * min(counts.values())
     fields = fields | {
-        "classes": tuple(by_name),
+        "classes": tuple(counts),
         "class_weight": "balanced" if imbalanced else None,
     }
     if "targets" in fields:
-        fields["d_output"] = len(by_name)
-    return fields, by_name
+        fields["d_output"] = len(counts)
+    return fields
 
 
 def _classes(counts, fields):

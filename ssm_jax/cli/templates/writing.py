@@ -70,19 +70,20 @@ def check_output(output: str) -> None:
         )
 
 
-def path_of(data: str, kinds: str, *, folder: bool = False) -> Path:
+def path_of(data: str, kinds: str, *, folder: bool | None = False) -> Path:
     """Returns the absolute path of the data.
 
     Args:
       data: The file or folder.
       kinds: What it must be, for the error.
-      folder: Whether it is a folder.
+      folder: Whether it is a folder. None means that it may be one, or a file.
 
     Raises:
       FileNotFoundError: There is none.
     """
     path = Path(data).expanduser().resolve()
-    if path.is_dir() if folder else path.is_file():
+    fits = path.exists() if folder is None else path.is_dir() is folder
+    if fits and path.exists():
         return path
     raise FileNotFoundError(
         f"`--data` must be {kinds}, got {data}, which "

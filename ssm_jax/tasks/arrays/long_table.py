@@ -26,7 +26,8 @@ class LongTable(order.FiniteTask):
 
     Attributes:
       file: Name of a ``.csv``, ``.npz`` or ``.parquet`` file; see
-        `ssm_jax.tasks.series.columns` for its format.
+        `ssm_jax.tasks.series.columns` for its format. A pattern such as ``"*.csv"``
+        means several files of the same columns, whose names are the column ``"file"``.
       data_dir: Directory of the file. None means the current directory.
       example: Column that names the example.
       target: Column of the target.
@@ -106,8 +107,8 @@ class LongTable(order.FiniteTask):
         )
 
     def data_files(self) -> dict[str, Path]:
-        """Returns the path of the file, by its name."""
-        return user_files.data_files(self._path())
+        """Returns the path of the file, or of those of a pattern, by their names."""
+        return columns.files(self._path())
 
     @override
     def n_examples(self, split: base.Split) -> int:

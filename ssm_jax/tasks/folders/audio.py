@@ -8,10 +8,9 @@ from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from annotated_types import Interval
 from typing_extensions import override
 
-from ssm_jax.fields import PositiveFloat, PositiveInt
+from ssm_jax.fields import Interval, PositiveFloat, PositiveInt
 from ssm_jax.tasks import base
 from ssm_jax.tasks.folders import labelled_files, sound_files
 
@@ -38,6 +37,7 @@ class AudioFolder(labelled_files.LabelledFiles):
         splits. ``r"/(\w+)_nohash"`` is that of Speech Commands.
       validation_fraction: About this part of the files or groups is for validation, and
       test_fraction: this for testing.
+      class_weight: ``"balanced"`` for classes of different frequency; see `TaskSpec`.
       sample_rate: Samples per second. Files of others are resampled with a low-pass.
       length: Number of samples: longer recordings are cut there, which a warning
         counts, and shorter ones are padded.
@@ -114,6 +114,7 @@ class AudioFolder(labelled_files.LabelledFiles):
             targets="classification",
             d_output=len(self.class_names()),
             l_output=None,
+            class_weight=self.class_weight,
         )
 
     def preprocessing(self) -> dict[str, Any]:

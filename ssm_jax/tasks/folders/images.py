@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Collection
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -18,6 +18,25 @@ _FORMATS = {
     "AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF",
     "WEBP",
 }  # fmt: skip
+
+
+_TURNED = (5, 6, 7, 8)  # Orientations of EXIF that exchange height and width.
+
+
+class Header(NamedTuple):
+    """What an image file says of itself.
+
+    Attributes:
+      height: Number of rows of pixels, after it is turned as EXIF says.
+      width: Number of columns.
+      is_grey: Whether it has no colours.
+      is_animated: Whether it has several frames.
+    """
+
+    height: int
+    width: int
+    is_grey: bool
+    is_animated: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +63,7 @@ class ImageFolder(labelled_files.LabelledFiles):
         splits.
       validation_fraction: About this part of the files or groups is for validation, and
       test_fraction: this for testing.
+      class_weight: ``"balanced"`` for classes of different frequency; see `TaskSpec`.
       size: Height and width, which images are resized to.
       channels: ``"grey"`` or ``"rgb"``.
       fit: ``"crop"`` keeps the aspect ratio and the middle; ``"pad"`` keeps it with
@@ -91,6 +111,7 @@ class ImageFolder(labelled_files.LabelledFiles):
             length=self.size[0] * self.size[1],
             n_classes=len(self.class_names()),
             d_input=1 if self.channels == "grey" else 3,
+            class_weight=self.class_weight,
         )
 
     def preprocessing(self) -> dict[str, Any]:
@@ -112,18 +133,26 @@ class ImageFolder(labelled_files.LabelledFiles):
         return {suffix for suffix, kind in by_suffix if kind in _FORMATS}
 
     @staticmethod
-    def read_header(path: str) -> bool:
-        """Returns whether an image has several frames; its pixels are not decoded."""
+    def read_header(path: str) -> Header:
+        """Returns what an image is; its pixels are not decoded."""
+        from PIL import ExifTags
+
         with _open(path) as image:
-            return getattr(image, "is_animated", False)
+            # Without this test, a PNG is decoded to see whether it has EXIF.
+            exif = image.getexif() if "exif" in image.info else {}
+            turned = exif.get(ExifTags.Base.Orientation) in _TURNED
+            width, height = image.size[::-1] if turned else image.size
+            animated = getattr(image, "is_animated", False)
+            return Header(height, width, image.mode[0] in "1LIF", animated)
 
     @override
-    def read_steps(self, path: str, header: bool) -> np.ndarray:
+    def read_steps(self, path: str, header: Header) -> np.ndarray:
         from PIL import Image, ImageOps
 
-        if header:
+        if header.is_animated:
+            n_animated = sum(header.is_animated for header in self.headers)
             labelled_files.warn_once(
-                f"{sum(self.headers)} of {len(self.headers)} images in {self.data_dir} "
+                f"{n_animated} of {len(self.headers)} images in {self.data_dir} "
                 "have several frames, of which the first is read"
             )
         mode, (height, width) = "L" if self.channels == "grey" else "RGB", self.size

@@ -9,9 +9,16 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -74,6 +81,7 @@ class LabelledFiles(order.FiniteTask):
         files are divided independently.
       validation_fraction: Part of the files, or of the groups, for validation, and
       test_fraction: that for testing.
+      class_weight: ``"balanced"`` for classes of different frequency; see `TaskSpec`.
     """
 
     data_dir: str | None = None
@@ -81,6 +89,7 @@ class LabelledFiles(order.FiniteTask):
     group: str | None = None
     validation_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
+    class_weight: Literal["balanced"] | None = None
 
     what: ClassVar[str]
     """What the files are, in errors."""
@@ -211,11 +220,11 @@ class LabelledFiles(order.FiniteTask):
             checked = zip(self.files, map(self.check_header, headers), strict=True)
             causes = {file.path: cause for file, cause in checked if cause}
         if causes:
-            raise self._refusal(causes)
+            raise self.refusal(causes)
         return headers
 
-    def _refusal(self, causes):
-        """One error for files that are bad, given what is bad by path."""
+    def refusal(self, causes: Mapping[str, str]) -> ValueError:
+        """Returns one error for files that are bad, given what is bad by path."""
         shown = [f"{path} ({why})" for path, why in [*causes.items()][:_SHOWN]]
         more = len(causes) - len(shown)
         shown += [f"{more} more"] if more else []
@@ -297,13 +306,25 @@ class LabelledFiles(order.FiniteTask):
         try:
             return self.read_steps(path, self.headers[row])
         except Exception as error:
-            raise self._refusal({path: cause_of(error)}) from error
+            raise self.refusal({path: cause_of(error)}) from error
 
 
 def cause_of(error: Exception) -> str:
     """Returns what an exception says, in a few words of one line."""
     known = isinstance(error, OSError) and error.strerror
     return " ".join((known or str(error)).split())[:200] or type(error).__name__
+
+
+def count_suffixes(folder: str) -> collections.Counter[str]:
+    """Counts the files in a folder and its subfolders by their extensions.
+
+    Args:
+      folder: The folder; names that begin with a dot are left out.
+
+    Returns:
+      The number of files by extension, in lower case.
+    """
+    return collections.Counter(_suffix(entry.name) for entry in _walk(folder, ()))
 
 
 _said = set()

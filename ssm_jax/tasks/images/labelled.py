@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,13 @@ def decode(
         ) from error
 
 
-def pixel_spec(*, length: int, n_classes: int, d_input: int = 1) -> base.TaskSpec:
+def pixel_spec(
+    *,
+    length: int,
+    n_classes: int,
+    d_input: int = 1,
+    class_weight: Literal["balanced"] | None = None,
+) -> base.TaskSpec:
     """Returns the spec of a task that predicts one class after the last step."""
     return base.TaskSpec(
         length=length,
@@ -84,4 +90,5 @@ def pixel_spec(*, length: int, n_classes: int, d_input: int = 1) -> base.TaskSpe
         targets="classification",
         d_output=n_classes,
         l_output=None,
+        class_weight=class_weight,
     )

@@ -1,12 +1,16 @@
-"""Columns of a table in a file: CSV, npz or parquet."""
+"""Columns of a table in a file, or in several: CSV, npz or parquet."""
 
 import contextlib
 import functools
+import glob
 import itertools
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.files import max_unpacked
 from ssm_jax.tasks import user_files
@@ -19,9 +23,15 @@ from ssm_jax.tasks.series.table_format import TableFormat
 SUFFIXES = (".csv", ".npz", ".parquet")
 """File name extensions that are read; ``.tsv`` and ``.txt`` are read as ``.csv``."""
 
+FILE = "file"
+"""Column of the name of the file of each row, in a table of several files."""
+
 _CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 _LABEL_GAPS = ("", "na", "n/a", "nan", "null", "none")
 _DEFAULT = TableFormat()
+_MAGIC = frozenset("*?[")
+_NAMES = 5  # in errors and notes
+_OF_FILE = Misfit(0, "is the name of a file")
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -30,11 +40,14 @@ class Table(Mapping[str, np.ndarray]):
     Those of a CSV are words, those of other formats have the dtype of the file.
 
     Attributes:
-      path: The file.
+      path: The file, or the pattern of several.
       format: How it is written.
       others: The kinds, by name, of what it has besides, such as lists and matrices.
       notes: What a careful reader would want to know of how it was read.
+      file_column: Column of the names of the files; None for a table of one.
     """
+
+    file_column: str | None = None
 
     def __init__(
         self,
@@ -89,6 +102,11 @@ class Table(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         """Returns the number of columns."""
         return len(self._load)
+
+    @property
+    def parts(self) -> "tuple[Table, ...]":
+        """The tables of the files, whose rows are one after another."""
+        return (self,)
 
     def place(self, row: int | np.integer) -> str:
         """Returns where a row is, for errors: the line of a CSV, or the row, from 0."""
@@ -207,15 +225,158 @@ class Table(Mapping[str, np.ndarray]):
         return times
 
 
+class _JoinedTable(Table):
+    """The rows of several files with the same columns, and `FILE`, the name of each."""
+
+    file_column = FILE
+
+    def __init__(self, path: str, format: TableFormat, tables: Mapping[str, Table]):
+        """Joins tables, by the names of their files."""
+        by_columns = Counter(frozenset({*t, *t.others}) for t in tables.values())
+        usual = by_columns.most_common(1)[0][0]
+        like = next(name for name, t in tables.items() if usual == {*t, *t.others})
+        for name, table in tables.items():
+            if {*table, *table.others} != usual:
+                _refuse_columns(path, name, {*table, *table.others}, like, usual)
+        if FILE in usual:
+            raise ValueError(
+                f"`file` must have no column {FILE!r} in a table of several files, got "
+                f"one in {like} of {path}, where it is the name of each; rename it."
+            )
+        self._files, self._parts = tuple(tables), tuple(tables.values())
+        first = tables[like]
+        sizes = [len(table[next(iter(first))]) for table in self._parts]
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        stems = [Path(name).with_suffix("").as_posix() for name in tables]
+        names = stems if len({*stems}) == len(stems) else self._files
+        load = {name: functools.partial(self._concatenate, name) for name in first}
+        load[FILE] = functools.partial(np.repeat, np.array(names, str), sizes)
+        notes = self._merge_notes([table.notes for table in self._parts])
+        super().__init__(path, format, load, others=first.others, notes=notes)
+
+    @property
+    @override
+    def parts(self) -> tuple[Table, ...]:
+        return self._parts
+
+    @override
+    def place(self, row: int | np.integer) -> str:
+        part = int(np.searchsorted(self._starts, row, "right")) - 1
+        place = self._parts[part].place(row - self._starts[part])
+        return f"{place} of {self._files[part]}"
+
+    # Each file by itself: it may have decimal signs and dates of its own.
+    @override
+    def _read_numbers(self, name):
+        if name == FILE:
+            return Numbers(None, _OF_FILE)
+        return self._join([table.numbers(name) for table in self._parts])
+
+    @override
+    def _read_times(self, names, group):
+        if FILE in ((names,) if isinstance(names, str) else names):
+            return Times(None, _OF_FILE, is_date=False)
+        group = None if group == FILE else group
+        reads = [table.times(names, group) for table in self._parts]
+        for start, read in zip(self._starts.tolist(), reads, strict=True):
+            if read.values is not None and read.is_date != reads[0].is_date:
+                reason = (
+                    f"is {'no' * (not read.is_date)} date, unlike those of other files"
+                )
+                return Times(None, Misfit(start, reason), is_date=False)
+        return self._join(reads)
+
+    def _concatenate(self, name):
+        return np.concatenate([table[name] for table in self._parts])
+
+    def _join(self, reads):
+        """What was read of a column in each file, as one."""
+        for start, read in zip(self._starts.tolist(), reads, strict=True):
+            if read.values is None:
+                misfit = read.misfit._replace(row=read.misfit.row + start)
+                return read._replace(misfit=misfit)
+        notes = self._merge_notes([[read.note] if read.note else [] for read in reads])
+        values = np.concatenate([read.values for read in reads])
+        return reads[0]._replace(values=values, note="; ".join(notes))
+
+    def _merge_notes(self, notes_of_parts):
+        """Each note once, with the files that it is on unless it is on all."""
+        files = {}
+        for name, notes in zip(self._files, notes_of_parts, strict=True):
+            for note in notes:
+                files.setdefault(note, []).append(name)
+        return tuple(
+            note if len(names) == len(self._files) else f"{note} ({_some(names)})"
+            for note, names in files.items()
+        )
+
+
+def _refuse_columns(path, name, found, like, usual):
+    """Refuses a file whose columns are not those of the others."""
+    differences = [
+        f"{word} {_some(map(repr, sorted(names)))}"
+        for word, names in (("with", found - usual), ("without", usual - found))
+        if names
+    ]
+    raise ValueError(
+        f"`file` must be tables of the same columns, got {name} "
+        f"{' and '.join(differences)}, unlike {like}, of {path}; correct it, or leave "
+        "it out."
+    )
+
+
+def _some(names):
+    names = [*names]
+    further = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {further} more" if further > 0 else "")
+
+
+def locate(path: str) -> tuple[Path, str]:
+    """Returns the folder of a file or a pattern, and its name or pattern there.
+
+    Folders that there are have the name that is written, also one such as ``[1]``.
+
+    Example:
+      >>> folder, pattern = locate("no such/*/a.csv")
+      >>> str(folder), pattern
+      ('.', 'no such/*/a.csv')
+    """
+    folder, pattern = Path(path).parent, Path(path).name
+    while not folder.is_dir() and folder != folder.parent:
+        folder, pattern = folder.parent, f"{folder.name}/{pattern}"
+    return folder, pattern
+
+
+def files(path: str) -> dict[str, Path]:
+    """Returns the files of a table by their names.
+
+    Args:
+      path: A file; or a pattern such as ``stores/*.csv``, of which `glob` says what
+        ``*``, ``?`` and ``[]`` stand for.
+
+    Returns:
+      The files that fit the pattern, by their paths from its folder, sorted; or the
+      path itself, if it is no pattern or none fits.
+    """
+    folder, pattern = locate(path)
+    if os.path.isfile(path) or not _MAGIC.intersection(pattern):
+        return user_files.data_files(path)
+    names = sorted(glob.glob(pattern, root_dir=folder))
+    found = {Path(name).as_posix(): folder / name for name in names}
+    found = {name: file for name, file in found.items() if file.is_file()}
+    return found or user_files.data_files(path)
+
+
 def read(path: str, format: TableFormat = _DEFAULT) -> Table:
     """Reads a table.
 
-    A file is read again if it has changed since, and once otherwise.
+    A file is read again if it has changed since, and once otherwise. The rows of
+    several files are one after another, and `FILE` is a further column.
 
     Args:
-      path: A CSV, whose header, delimiter and encoding `csv_rows.read` finds; an
-        ``.npz`` with an array ``(n,)`` per column; or a ``.parquet``, which needs
-        pyarrow.
+      path: A file, or a pattern of several; see `files`. A file is a CSV, whose header,
+        delimiter and encoding `csv_rows.read` finds; an ``.npz`` with an array ``(n,)``
+        per column; or a ``.parquet``, which needs pyarrow.
       format: How the table is written.
 
     Returns:
@@ -224,23 +385,43 @@ def read(path: str, format: TableFormat = _DEFAULT) -> Table:
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file has another extension, no header, no rows, rows of several
-        lengths, or two columns of one name, it is damaged or no text, or pyarrow is not
-        installed.
+        lengths, or two columns of one name, it is damaged or no text, pyarrow is not
+        installed, or several files have different columns or are of several kinds.
     """
-    user_files.check_is_there(path)
-    suffix = Path(path).suffix.lower()
-    if suffix not in (*_CSV_SUFFIXES, *SUFFIXES):
-        raise ValueError(
-            f"`file` must end in one of {', '.join(SUFFIXES)}, got {path}; convert it."
-        )
-    return _read(path, format, user_files.state_of(path))
+    found = {name: str(file) for name, file in files(path).items()}
+    for file in found.values():
+        user_files.check_is_there(file)
+        if Path(file).suffix.lower() not in (*_CSV_SUFFIXES, *SUFFIXES):
+            raise ValueError(
+                f"`file` must end in one of {', '.join(SUFFIXES)}, got {file}; convert "
+                "it."
+            )
+    states = tuple(map(user_files.state_of, found.values()))
+    return _read(path, tuple(found.items()), format, states)
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: str, format: TableFormat, state: tuple[int, ...]) -> Table:
-    del state  # What the file was when it was read.
+def _read(
+    path: str,
+    found: tuple[tuple[str, str], ...],
+    format: TableFormat,
+    states: tuple[tuple[int, ...], ...],
+) -> Table:
+    del states  # What the files were when they were read.
     readers = {".npz": _npz, ".parquet": _parquet}
-    return readers.get(Path(path).suffix.lower(), _csv)(path, format)
+    by_file = {
+        name: readers.get(Path(file).suffix.lower(), _csv) for name, file in found
+    }
+    if len({*by_file.values()}) > 1:
+        suffixes = ", ".join(sorted({Path(name).suffix for name in by_file}))
+        raise ValueError(
+            f"`file` must be files of one kind, got {suffixes} of {path}; end the "
+            "pattern in one of them."
+        )
+    tables = {name: by_file[name](file, format) for name, file in found}
+    if [Path(file) for _, file in found] == [Path(path)]:
+        return next(iter(tables.values()))
+    return _JoinedTable(path, format, tables)
 
 
 def missing(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,11 @@ from ssm_jax.tasks.series.table_format import TableFormat
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
 """Names of columns that are no target unless they are asked for."""
 
+_TARGET_NAMES = (
+    "target", "y", "value", "values", "close", "sales", "demand", "load", "count", "ot"
+)  # fmt: skip
+"""Names that say that a column is the target, of which only one may be there."""
+
 _TIME_NAMES = ("time", "date", "datum", "fecha", "data", "stamp", "day", "epoch", "ts")
 _DAY = 86_400.0
 _MIN_ROWS = 80
@@ -23,6 +28,7 @@ _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 # Of a column of dates, the part that must be dates for the others to be errors.
 _MOST = 0.8
+_SHOWN = 10  # columns in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +36,10 @@ class Choices:
     """What the user states, and what the file shows otherwise.
 
     Attributes:
-      target: Column to forecast, which is then not the time. None means the first
-        column of numbers that is neither the time nor one of `CALENDAR`.
+      target: Column to forecast, which is then not the time. None means the only
+        column of numbers that is neither the time nor one of `CALENDAR`, or of several
+        the only one whose name says it, such as ``value`` or ``sales``. Of yes and no,
+        or 0 and 1, it is only where there is no other.
       season: Period in steps. None means a day for steps below a day, a week for steps
         of a day, a year for steps of a month or a quarter; without dates a day if there
         is a column ``hour`` whose first value recurs, and none otherwise.
@@ -74,8 +82,9 @@ def guess(
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is no table, holds sequences with their classes or targets
-        instead of a series, is too short, or has no column to forecast; a value among
-        dates is none; rows have equal times; or ``target`` is not a column of numbers.
+        instead of a series, is too short, or has no column to forecast, or several; a
+        value among dates is none; rows have equal times; or ``target`` is not a column
+        of numbers.
     """
     _check_is_series(path)
     choices, format = Choices(**stated), format or TableFormat()
@@ -158,7 +167,10 @@ def unread(
 def suspects(
     path: str, guesses: Mapping[str, Any], format: TableFormat | None = None
 ) -> dict[str, str]:
-    """Returns inputs with a number that may stand for a missing one, such as -999.
+    """Returns what may be meant otherwise than it is read.
+
+    These are inputs with a number that may stand for a missing one, such as -999, and
+    files that are series of their own and may be parts of one.
 
     Args:
       path: The file.
@@ -184,11 +196,28 @@ def suspects(
                     f"{sentinel} occurs {count:,} times and may stand for a missing "
                     "value, which `missing` of the format states"
                 )
+    if len(table.parts) > 1 and guesses.get("group") == table.file_column:
+        if _follow(table, guesses["time"]):
+            found[columns.FILE] = (
+                "each file is a series, and no two share a time: without a `group` "
+                "they are one"
+            )
     return found
+
+
+def _follow(table, time):
+    """Whether the times of each file are after those of the file before."""
+    if time is None:
+        return False
+    times = [part.times(time).values for part in table.parts]
+    pairs = zip(times, times[1:], strict=False)
+    return all(np.nanmax(one) < np.nanmin(other) for one, other in pairs)
 
 
 def _check_is_series(path):
     """Refuses the arrays of a set of sequences, whose targets have no order in time."""
+    # Of several, one shows what they are.
+    path = str(next(iter(columns.files(path).values())))
     if not path.lower().endswith(".npz"):
         return
     file = user_files.npz(path)
@@ -226,7 +255,9 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
         if times.values is None:
             continue
         known = times.values[~np.isnan(times.values)]
-        increases = len(known) > 1 and bool((np.diff(known) > 0).all())
+        increases = len(known) > 1 and all(
+            _increases(part.times(name).values) for part in table.parts
+        )
         if times.is_date and len(known) > 1:
             # Numbers may look like dates.
             named = any(part in name.lower() for part in _TIME_NAMES)
@@ -247,13 +278,19 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
     return found
 
 
+def _increases(values):
+    return bool((np.diff(values[~np.isnan(values)]) > 0).all())
+
+
 def _check_dates(table, target):
     """Refuses a column of dates of which a few are none, as the last line of a file."""
     for name in table:
         times = table.times(name)
         if name == target or times.values is not None or not times.is_date:
             continue
-        words = table[name].astype(str).tolist()
+        # Of several files, the one with the misfit: they may write dates differently.
+        part = next(part for part in table.parts if part.times(name).values is None)
+        words = part[name].astype(str).tolist()
         if dates.n_dates(words) >= _MOST * len(words):
             raise ValueError(
                 f"`time` must be dates, got {table.shown(name, times.misfit)}."
@@ -295,8 +332,8 @@ def _calendar(table, target):
 
 def _group(table, time, target):
     """The column of the name of the series of a file of several, or None."""
-    if time is None:
-        return None
+    if table.file_column is not None or time is None:
+        return table.file_column
     values = table.times(time).values
     if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
         return None
@@ -327,14 +364,20 @@ def _group(table, time, target):
 
 
 def _target(table, numeric, stated, time):
-    targets = [name for name in numeric if name.lower() not in CALENDAR]
-    # Rather a quantity than a flag.
-    targets.sort(key=lambda name: bool(np.isin(_values(table, name), (0, 1)).all()))
+    targets = [] if stated else _targets(table, numeric)
     if not (stated or targets) and isinstance(time, str) and _is_numeric(table, time):
         raise ValueError(
             f"`target` must be a column of numbers other than the time, got {time!r}, "
             f"which increases, as the only one of {table.path}; `--target={time}` "
             "forecasts it."
+        )
+    if len(targets) > 1:
+        further = len(targets) - _SHOWN
+        more = f" and {further} more" if further > 0 else ""
+        raise ValueError(
+            "`target` must be stated for a file of several columns of numbers, got "
+            f"{', '.join(targets[:_SHOWN])}{more} in {table.path}; `--target=NAME` "
+            "names the one to forecast."
         )
     target = stated or (targets or [""])[0]
     if target in table and target not in numeric:
@@ -352,6 +395,19 @@ def _target(table, numeric, stated, time):
             f"{table.path}, got {target!r}; `--target` names it."
         )
     return target
+
+
+def _targets(table, numeric):
+    """The columns that may be the target: one, if it is clear."""
+    targets = [name for name in numeric if name.lower() not in CALENDAR]
+    named = [name for name in targets if name.strip().lower() in _TARGET_NAMES]
+    if len(named) == 1:
+        return named
+    # Rather a quantity than a flag.
+    quantities = [
+        name for name in targets if not np.isin(_values(table, name), (0, 1)).all()
+    ]
+    return quantities or targets
 
 
 def _first_misfit(table, time):
@@ -437,7 +493,7 @@ def _why(table, name):
     times = table.times(name)
     if times.values is not None:
         return "is not the time: another column is, or it does not increase"
-    misfit = times.misfit if times.is_date else read.misfit
+    misfit = times.misfit if times.is_date else read.misfit or times.misfit
     reason = misfit.reason
     if reason in ("is not a number", "is not a date"):
         reason = "is not a number or a date"
@@ -469,7 +525,13 @@ def _is_numeric(table, name):
 
 
 def _counts_rows(table, name):
-    """Whether a column is the number of the row, from 0 or 1 on."""
+    """Whether a column is the number of the row in its file, from 0 or 1 on."""
+    if name == table.file_column:
+        return False
+    return all(_counts_rows_of_file(part, name) for part in table.parts)
+
+
+def _counts_rows_of_file(table, name):
     if table[name].dtype.kind not in "iuU":
         return False
     values = table.numbers(name).values

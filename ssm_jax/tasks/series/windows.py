@@ -48,7 +48,8 @@ class SeriesTask(order.FiniteTask):
 
     Attributes:
       file: Name of a ``.csv``, ``.npz`` or ``.parquet`` file; see
-        `ssm_jax.tasks.series.columns` for its format.
+        `ssm_jax.tasks.series.columns` for its format. A pattern such as ``"*.csv"``
+        means several files of the same columns, whose names are the column ``"file"``.
       target: Column that is predicted.
       data_dir: Directory of the file. None means the current directory.
       format: How the file is written, where it does not show that.
@@ -56,7 +57,8 @@ class SeriesTask(order.FiniteTask):
       time: Column of dates or numbers; or columns that are a date together, such as
         year, month, day and hour, or a date and a time. None means that the order is
         not checked.
-      group: Column of the name of the series, in a file of several. None means one.
+      group: Column of the name of the series, of several; ``"file"`` of a pattern
+        makes each file a series. None means one.
       order: ``"error"`` refuses rows that are not in the order of ``time``, and
         ``"sort"`` sorts them.
       duplicates: ``"error"`` refuses rows of one time in one series; of these
@@ -212,8 +214,8 @@ class SeriesTask(order.FiniteTask):
         )
 
     def data_files(self) -> dict[str, Path]:
-        """Returns the path of the file, by its name."""
-        return user_files.data_files(self._path())
+        """Returns the path of the file, or of those of a pattern, by their names."""
+        return columns.files(self._path())
 
     @override
     def n_examples(self, split: base.Split) -> int:
@@ -484,10 +486,10 @@ class SeriesTask(order.FiniteTask):
         """Inputs of the windows that start at some steps, ``(b, window, k)``."""
         inputs = self._train_windows(starts)
         if self.normalize == "window":
-            columns = inputs[..., self._columns()]
-            scale = linear.deviation(columns)
+            values = inputs[..., self._columns()]
+            scale = linear.deviation(values)
             inputs[..., self._columns()] = (
-                columns - columns.mean(1, keepdims=True)
+                values - values.mean(1, keepdims=True)
             ) / scale
         return inputs
 

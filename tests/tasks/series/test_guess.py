@@ -150,6 +150,38 @@ def test_first_column_that_increases_is_the_target_if_it_is_named(
         assert fields["inputs"][0] == wanted[0]
 
 
+# Columns of a table beside its dates, and the target, or what the refusal shows.
+TARGETS = {
+    "the only one": ({"flow": 7}, "flow"),
+    "beside a calendar": ({"hour": 24, "flow": 7}, "flow"),
+    "beside a flag": ({"open": 2, "flow": 7}, "flow"),
+    "a flag alone": ({"open": 2}, "open"),
+    "named": ({"promo": 3, "Sales": 7, "price": 5}, "Sales"),
+    "named, a flag": ({"price": 5, "y": 2}, "y"),
+    "part of a name": ({"sales_a": 7, "price": 5}, ["sales_a, price", "--target="]),
+    "two": ({"flow": 7, "level": 5}, ["flow, level in", "--target=NAME"]),
+    "two flags": ({"open": 2, "promo": 2}, ["open, promo in"]),
+    "two names": ({"sales": 7, "price": 5, "demand": 3}, ["sales, price, demand in"]),
+    "many": ({f"c{i}": 3 + i for i in range(13)}, ["c0, c1, c2", "c9 and 3 more in"]),
+}
+
+
+@pytest.mark.parametrize(("periods", "wanted"), TARGETS.values(), ids=TARGETS)
+def test_target_is_found_only_if_it_is_clear(periods, wanted, tmp_path):
+    columns = {name: np.arange(99) % period for name, period in periods.items()}
+    dates = np.datetime64("2020-01-01") + np.arange(99)
+    path = str(tmp_path / "a.npz")
+    np.savez(path, when=dates, **columns)
+    if isinstance(wanted, str):
+        fields = guess(path)
+        assert fields["target"] == wanted and set(fields["inputs"]) == set(columns)
+        return
+    with refuses("target", wanted[0], rule=wanted[-1]):
+        guess(path)
+    first = next(iter(columns))
+    assert guess(path, target=first)["target"] == first
+
+
 @pytest.mark.parametrize("row", [0, 5, 399])
 def test_date_that_is_missing_is_refused_with_its_line(tmp_path, row):
     dates = np.datetime64("2020-01-01") + np.arange(400)
