@@ -486,11 +486,10 @@ class SeriesTask(order.FiniteTask):
         """Inputs of the windows that start at some steps, ``(b, window, k)``."""
         inputs = self._train_windows(starts)
         if self.normalize == "window":
-            values = inputs[..., self._columns()]
-            scale = linear.deviation(values)
-            inputs[..., self._columns()] = (
-                values - values.mean(1, keepdims=True)
-            ) / scale
+            at = self._columns()
+            values = inputs[..., at]
+            centred = values - values.mean(1, keepdims=True)
+            inputs[..., at] = centred / linear.deviation(values)
         return inputs
 
     def _train_windows(self, starts):
