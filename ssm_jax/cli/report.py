@@ -6,10 +6,13 @@ Figures are written to ``figures`` in each work dir that is not read-only, as PN
 PDF, at the width of a column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
 deviation over seeds; other runs of one experiment and variant are refused. The metric
-of a language model is the perplexity, followed by the bits per token.
+of a language model is the perplexity, followed by the bits per token; that of a
+forecast is the mean absolute error in the units of its file, beside the best of its
+baselines. ``--json`` prints what is known of each run instead, one a line.
 """
 
 import datetime
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,16 +24,13 @@ from absl import flags
 from ssm_jax import plots
 from ssm_jax.cli import tables
 from ssm_jax.cli.grid import SEED
-from ssm_jax.cli.summary import Row, name_of
+from ssm_jax.cli.summary import METRICS, Row, in_units, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.files import parse_json
 from ssm_jax.tasks.fingerprint import describe, same
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
-
-METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
-"""The metric shown in a table is the first of these that the evaluation has."""
 
 _FURTHER = ("corpus", "forecast", "changed_data")  # of some evaluations
 _IMAGES = 3  # Images with masks in a figure, of the lowest and of the highest loss.
@@ -244,6 +244,7 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_list("workdirs", [], "Work dirs of the runs, separated by commas.")
     flags.DEFINE_bool("figures", True, "Whether to draw the figures of the runs.")
+    flags.DEFINE_bool("json", False, "Print JSON in place of tables.")
 
 
 def main(argv):
@@ -261,8 +262,14 @@ def main(argv):
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
             if folder.may_write():
-                print(*draw(folder, row), sep="\n")
-    print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
+                paths = draw(folder, row)
+                if not flags.FLAGS.json:
+                    print(*paths, sep="\n")
+    if flags.FLAGS.json:
+        print(*map(json.dumps, rows), sep="\n")
+        return
+    results = tables.results([in_units(row) for row in rows])
+    print(results, tables.by_length(rows), sep="\n", end="")
     print(tables.forecast_table(rows), end="")
 
 
