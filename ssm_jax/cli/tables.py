@@ -27,14 +27,14 @@ COLUMNS = (
     "seconds", "device", "commit", "date", "notes",
 )  # fmt: skip
 
-_TITLES = {
+TITLES = {
     ("zero", "text"): "each window from a zero state",
     CARRIED_STATES: "states carried from window to window, "
     "which is the same at every length",
     ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
-_NAMES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
+NAMES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
 """What metrics are called; the others have their own names."""
 
 
@@ -50,7 +50,7 @@ def evaluation(result: Mapping[str, Any]) -> str:
     """
     measured = beside_baselines(result)
     metrics = [*dict.fromkeys(key for values in measured.values() for key in values)]
-    names = [_NAMES.get(metric, metric) for metric in metrics]
+    names = [NAMES.get(metric, metric) for metric in metrics]
     best = format_metric(measured[MODEL].get(metrics[0]))
     lines = [
         f"{result['split']} {names[0]} {best or 'undefined'}, step {result['step']}"
@@ -139,7 +139,7 @@ def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
         if evaluation[0] != "zero":
             cells = [line[:-1] for line in cells]
         texts = "; ".join(dict.fromkeys(filter(None, map(_describe_text, evaluated))))
-        title = f"Split {split}, {_TITLES[evaluation]}{f' ({texts})' * bool(texts)}"
+        title = f"Split {split}, {TITLES[evaluation]}{f' ({texts})' * bool(texts)}"
         sections.append(f"{textwrap.fill(f'{title}:', 88)}\n\n{markdown(cells)}")
     # A dict keeps each reason once, in the order of the rows.
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
@@ -287,7 +287,7 @@ def forecast_table(rows: Sequence[Row]) -> str:
                 for n in steps
             ]
             cells.append(
-                (forecaster, _NAMES.get(metric, metric), *map(_mean_and_std, columns))
+                (forecaster, NAMES.get(metric, metric), *map(_mean_and_std, columns))
             )
         parts.append(
             f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"
