@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import MODEL, Row, Summary, beside_baselines, in_units, name_of
-from ssm_jax.config import build, check_packages, flatten
+from ssm_jax.config import build, flatten, packages_of
 from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
-from ssm_jax.tasks.fingerprint import fingerprint_of, same
+from ssm_jax.tasks.fingerprint import describe, fingerprint_of, same
 from ssm_jax.tasks.series import columns
 from ssm_jax.training import WorkDir
 
@@ -211,8 +211,7 @@ def _result(run):
     ]
     lines[0][1] = _value_and_error(row)
     head = ("", *(tables.NAMES.get(metric, metric) for metric in metrics))
-    unit = f" of {run.folder.config().task.target}" * ("forecast" in row)
-    headline = f"{_named(row['metric'])}{unit}: {_value_and_error(row)}"
+    headline = f"{_named(row['metric'])}: {_value_and_error(row)}"
     notes = [*Summary((row,)).notes([Summary((row,))])]
     about = f"at step {row['best_step']} of {row['steps']}, {row['date']}"
     return (
@@ -228,23 +227,21 @@ def _data(run):
     names = ("dataset", "file", "data_dir")
     facts |= {name: config[name] for name in names if config.get(name)}
     if stored := run.folder.data()[-1:]:
-        files, n_bytes = stored[0]["files"], stored[0]["bytes"]
-        facts["files"] = f"{files}, {n_bytes:,} bytes, modified {stored[0]['modified']}"
-        facts["SHA-256"] = stored[0]["sha256"][:16]
+        facts["trained on"] = describe(*stored)
     if baseline := row.get("baseline"):
         facts["targets in training"] = f"{baseline['n_train']:,}"
         facts[f"examples in {row['metric'].split()[0]}"] = f"{baseline['n_examples']:,}"
     if corpus := row.get("corpus"):
         facts["text"] = f"{corpus['tokens']:,} tokens, {corpus['documents']} documents"
     notes: list[str] = []
-    try:
-        # The config may be of anyone: no code of other packages is run.
-        check_packages(run.folder.config(), ())
-        if isinstance(task := build(config), SeriesTask):
+    # The config may be of anyone: no code of other packages is run.
+    task = None if packages_of(config) else build(config)
+    if isinstance(task, SeriesTask):
+        try:
             found, notes = _describe_series(task, stored)
             facts |= found
-    except (OSError, ValueError) as error:
-        notes = [f"Of the data no more is known: {error}"]
+        except (OSError, ValueError) as error:
+            notes = [f"The file cannot be read now: {error}"]
     listed = "".join(f"<li>{_text(note)}</li>" for note in notes)
     return _table((), facts.items()) + (f"<ul>{listed}</ul>" if listed else "")
 
@@ -294,7 +291,7 @@ def _plot(name, data, *, x="", y="", **layout):
       data: Its traces.
       x: Label of the horizontal axis.
       y: Label of the vertical axis.
-      **layout: Further options of the layout, by dotted path with underscores.
+      **layout: Further options of the layout, those of an axis beside its own.
     """
     from plotly import io as plotly  # pyright: ignore[reportMissingImports]
 
@@ -311,7 +308,7 @@ def _plot(name, data, *, x="", y="", **layout):
     }
     # Validated: an option of another name would be ignored by the script.
     drawn = plotly.to_json({"data": data, "layout": options | layout}, validate=True)
-    drawn = drawn.replace("<", "\\u003c")  # Ends no script, whatever a name is.
+    drawn = str(drawn).replace("<", "\\u003c")  # No name ends the script.
     return (
         f'<div class="plot" role="img" aria-label="{_text(name)}">'
         f'<script type="application/json">{drawn}</script></div>'
@@ -358,7 +355,10 @@ def _forecasts(run):
         traces.append(_line(name, steps, y, colour, visible=shown))
     target = run.folder.config().task.target
     unit = "" if "times" in arrays else "step"
-    return _plot(f"forecasts of {target}", traces, x=unit, y=target, height=420)
+    drawn = _plot(f"forecasts of {target}", traces, x=unit, y=target, height=420)
+    # The windows are those of the first series.
+    names = [*_mae_by_series(run).get(MODEL, ())]
+    return (f"<p>Of the series {_text(names[0])}.</p>" if names else "") + drawn
 
 
 def _by_step(run):
@@ -382,26 +382,31 @@ def _by_step(run):
 
 def _by_series(run):
     """The error of each series, the largest first."""
-    by_series = (run.folder.read("evaluation.json") or {}).get("by_series")
-    if not by_series:
+    measured = _mae_by_series(run)
+    if not measured:
         return ""
-    ordered = sorted(by_series, key=lambda name: -by_series[name][MODEL]["mae"])
-    names = [*dict.fromkeys(key for name in ordered for key in by_series[name])]
-    colours = _colours(names)
+    of_model = measured[MODEL]
+    ordered = sorted(of_model, key=lambda name: -of_model[name])
+    labels = [_label(name) for name in ordered]
     traces = [
         _line(
             forecaster,
-            [_label(name) for name in ordered],
-            [by_series[name].get(forecaster, {}).get("mae") for name in ordered],
-            colours[forecaster],
+            labels,
+            [measured[forecaster].get(name) for name in ordered],
+            colour,
             mode="markers",
-            marker={"size": 9, "color": colours[forecaster]},
+            marker={"size": 9, "color": colour},
         )
-        for forecaster in names
+        for forecaster, colour in _colours(measured).items()
     ]
-    # A name may look like a number or a date.
-    axis = {"type": "category"}
-    return _plot("MAE by series", traces, y="MAE", xaxis=axis, yaxis={"type": "log"})
+    x = {"type": "category"}  # A name may look like a number or a date.
+    y = {"type": "log", "dtick": "D2"}
+    return _plot("MAE by series", traces, y="MAE", xaxis=x, yaxis=y)
+
+
+def _mae_by_series(run):
+    """The errors of the model and of baselines by series; none of a single series."""
+    return (run.folder.read("evaluation.json") or {}).get("mae_by_series") or {}
 
 
 def _by_length(run):
@@ -525,7 +530,8 @@ p { margin: .3rem 0; color: var(--dim); overflow-wrap: anywhere; }
 .cards { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 34rem), 1fr)); }
 .plot { min-width: 0; }
-.cards .cards { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.cards .cards {
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 article { min-width: 0; padding: 1rem; border-radius: .5rem; background: var(--card); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem;
@@ -561,6 +567,7 @@ for (const plot of plots) {
   const {data, layout} = JSON.parse(plot.firstElementChild.textContent);
   layout.template = template();
   Plotly.newPlot(plot, data, layout, {responsive: true, displaylogo: false,
+    displayModeBar: innerWidth < 600 ? false : "hover",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]});
 }
 dark.addEventListener("change", () => {

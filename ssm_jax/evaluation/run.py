@@ -92,9 +92,8 @@ def evaluate_run(
       ``step`` and ``split``; ``logged_step``, the last step that the run had logged;
       ``baseline``, the result of `trivial_baseline` on the same
       batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
-      that of `forecast_errors`, and with ``group`` ``by_series``, the errors over all
-      steps by the name of the series; and ``changed_data``, True if the data are others
-      than those of the training.
+      that of `forecast_errors`; and ``changed_data``, True if the data are others than
+      those of the training.
 
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
@@ -160,8 +159,6 @@ def evaluate_run(
     if isinstance(task, SeriesTask) and task.classes is None:
         arrays = forecasts(restored, split)
         result["forecast"] = forecast_errors(arrays)
-        if task.group is not None and split != "train":  # whose windows are shuffled
-            result["by_series"] = _errors_by_series(task, split, arrays)
         panel = forecast_panel(task, split, arrays)
     other = _other_data(restored, data_dir)
     if writable:
@@ -346,32 +343,6 @@ def _log_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
     except OSError:
         logging.error("not written to %s: %s", work.path, json.dumps(result))
         raise
-
-
-def _errors_by_series(
-    task: SeriesTask, split: Split, arrays: Mapping[str, Any]
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """The errors of `forecast_errors` over all steps, of each series that has windows.
-
-    Args:
-      task: The task.
-      split: A split whose batches are in the order of its windows.
-      arrays: The result of `forecasts`.
-    """
-    series, found = task.series_of_windows(split), {}
-    for index, name in enumerate(task.series_names()):
-        rows = series == index
-        if rows.any():
-            errors = forecast_errors({key: x[rows] for key, x in arrays.items()})
-            found[name] = {
-                key: {
-                    metric: x
-                    for metric, x in measured.items()
-                    if not isinstance(x, list)
-                }
-                for key, measured in errors.items()
-            }
-    return found
 
 
 def _explain_missing(
