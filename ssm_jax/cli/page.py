@@ -11,8 +11,9 @@ import base64
 import datetime
 import html
 import io
+import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,8 +139,21 @@ def _one_line(value):
     return "".join(c if c.isprintable() else " " for c in str(value))
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]], marked=()) -> str:
-    """A table of cells that are escaped here; the first of each line is its name."""
+def _table(
+    head: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    numbers: bool = False,
+    marked: Collection[int] = (),
+) -> str:
+    """Returns a table, whose cells are escaped here.
+
+    Args:
+      head: Names of its columns; empty for none.
+      lines: Its cells, the first of each line being the name of the line.
+      numbers: Whether the cells are numbers, which are not broken into lines.
+      marked: The lines that are marked.
+    """
 
     def row(cells, tag, number):
         first, *others = map(_text, cells)
@@ -149,7 +163,8 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]], marked=()) -> st
 
     body = "".join(row(cells, "td", number) for number, cells in enumerate(lines))
     top = f"<thead>{row(head, 'th', None)}</thead>" if head else ""
-    return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>'
+    kind = ' class="numbers"' if numbers else ""
+    return f'<div class="wide"><table{kind}>{top}<tbody>{body}</tbody></table></div>'
 
 
 def _section(title, caption, cards, *, named):
@@ -185,7 +200,7 @@ def _overview(labels, runs):
                 f"{row['seconds'] / 60:.1f}",
             )
         )
-    return _table(head, lines)
+    return _table(head, lines, numbers=True)
 
 
 def _named(metric):
@@ -211,12 +226,14 @@ def _result(run):
     ]
     lines[0][1] = _value_and_error(row)
     head = ("", *(tables.NAMES.get(metric, metric) for metric in metrics))
-    headline = f"{_named(row['metric'])}: {_value_and_error(row)}"
+    unit = f" of {run.folder.config().task.target}" if "forecast" in row else ""
+    headline = f"{_named(row['metric'])}{unit}: {_value_and_error(row)}"
     notes = [*Summary((row,)).notes([Summary((row,))])]
     about = f"at step {row['best_step']} of {row['steps']}, {row['date']}"
     return (
         f'<p class="headline">{_text(headline)}</p>'
-        f"<p>{_text('; '.join([about, *notes]))}</p>{_table(head, lines)}"
+        f"<p>{_text('; '.join([about, *notes]))}</p>"
+        f"{_table(head, lines, numbers=True)}"
     )
 
 
@@ -475,7 +492,7 @@ def _command(run):
     path, again = str(run.folder.path), f"{run.folder.path}-again"
     code = (
         "from ssm_jax.training import WorkDir, train; "
-        f"train(WorkDir({path!r}).config(), {again!r})"
+        f"train(WorkDir({_quoted(path)}).config(), {_quoted(again)})"
     )
     lines = [
         f"python -c {shlex.quote(code)}",
@@ -489,6 +506,11 @@ def _command(run):
     made |= row.get("versions", {})
     about = ", ".join(f"{name} {value}" for name, value in made.items())
     return f"<pre>{html.escape(commands)}</pre><p>{_text(about)}</p>"
+
+
+def _quoted(path):
+    """A string of Python in double quotes, as single ones are those of the shell."""
+    return json.dumps(path, ensure_ascii=False)
 
 
 def _configuration(labels, folders):
@@ -538,6 +560,7 @@ table { border-collapse: collapse; font-size: .92rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--rule);
   text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.numbers td, thead th { white-space: nowrap; }
 th { font-weight: 500; } thead th, tbody th { color: var(--dim); }
 .marked { background: var(--mark); }
 ul { margin: .6rem 0 0; padding-left: 1.2rem; overflow-wrap: anywhere; }

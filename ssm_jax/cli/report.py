@@ -9,6 +9,12 @@ deviation over seeds; other runs of one experiment and variant are refused. The 
 of a language model is the perplexity, followed by the bits per token; that of a
 forecast is the mean absolute error in the units of its file, beside the best of its
 baselines. ``--json`` prints what is known of each run instead, one a line.
+
+``--page=FILE.html`` writes a page of the runs side by side in place of tables and
+figures: data, metrics beside baselines, forecasts to zoom, errors by step and by
+series, learning curves, the configuration with the fields that differ, and the command
+that repeats each run. It is one file, which opens without a network; the extra
+``[page]`` draws it. Runs of a page may differ in any field.
 """
 
 import datetime

@@ -197,7 +197,7 @@ def test_command_repeats_the_run(tmp_path):
         text=True,
         check=True,
     ).stdout
-    assert repr(str(folder.path)) in words and "train(" in words
+    assert json.dumps(str(folder.path)) in words and "train(" in words
 
 
 def test_program_writes_the_page_whole_or_not_at_all(tmp_path, monkeypatch, capsys):
@@ -271,7 +271,7 @@ def test_browser_draws_in_the_scheme_of_the_reader_and_runs_no_name(
     assert seen["run"] == "no" and seen["label"] == TAGS
     assert seen["width"] == width and seen["page"] <= width
     widths = zip(seen["drawn"], seen["cards"], strict=True)
-    assert len(seen["drawn"]) == 10
+    assert len(seen["drawn"]) == 12
     assert all(300 < drawn <= card for drawn, card in widths)
     is_bright = int(re.findall(r"\d+", seen["ink"])[0]) > 128
     assert is_bright == (scheme == "dark") and seen["fill"] == seen["ink"]
