@@ -79,7 +79,7 @@ def test_template_is_trained_continued_evaluated_and_reported(run_in, tmp_path):
     assert refused.returncode == 2
     assert "--packages=own_model" in refused.stderr
     # In another folder the package must be installed.
-    named = (*evaluate, "--packages=own_model")
+    named = (*evaluate, "--packages=own_model", "--json")
     assert run_in(elsewhere, "ssm-jax", *named).returncode == 2
     install = ("-m", "pip", "install", "--quiet", "--no-deps", str(template))
     assert run_in(template, "python", *install).returncode == 0

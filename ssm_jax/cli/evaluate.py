@@ -5,8 +5,10 @@
     ssm-jax evaluate --workdir=runs/s5 --mode=length_extension
 
 Uses all devices if they divide the batch of the run, and one device otherwise. Prints
-the metrics of the whole split and writes them to ``evaluation.json`` in the work
-dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. The
+a table of the metrics of the whole split, those of the model beside those of each
+trivial baseline, or with ``--json`` all that was measured. It writes that to
+``evaluation.json`` in the work dir, and arrays for figures to ``inspection.npz``;
+`ssm_jax.cli.report` reads both. The
 metrics of a read-only work dir are printed alone, with a warning, and those on the data
 of another ``--data_dir`` are written to ``evaluation-NAME.json``, with the name of that
 directory: they are no result of the run. On an endless task it
@@ -23,16 +25,19 @@ the split; `ssm_jax.evaluation.predictions` describes the arrays.
 with the lengths or the text. A standard error needs two documents as long as the
 longest window, and a classification also two lengths from the training length on: the
 field ``missing`` says what could not be computed, and which flag helps. The rows are
-written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates.
+written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates;
+``--json`` prints them, one a line, in place of a table.
 In this mode ``--workdir`` may be the folder of a Mamba of Hugging Face, see
 `ssm_jax.cli.pretrained`, with ``--data_dir``: the rows are then printed alone.
 """
 
 import json
+from pathlib import Path
 from typing import cast
 
 from absl import flags
 
+from ssm_jax.cli import tables
 from ssm_jax.cli.pretrained import load_pretrained
 from ssm_jax.cli.run_flags import (
     check_writable,
@@ -55,6 +60,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("data", None, "File of a series that is new to the run.")
     define_checkpoint()
+    flags.DEFINE_bool("json", False, "Print JSON in place of a table.")
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
         "mode", "metrics", ["metrics", "length_extension"], "What to measure."
@@ -95,7 +101,8 @@ def main(argv):
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         options["data"] = values.data
-        print(json.dumps(evaluate_run(values.workdir, **options)))
+        result = evaluate_run(values.workdir, **options)
+        print(json.dumps(result) if values.json else tables.evaluation(result).strip())
         return
     words = values.lengths
     numbers = [int(word) for word in words if word.isascii() and word.isdecimal()]
@@ -111,5 +118,9 @@ def main(argv):
         rows = measure_lengths(restored, lengths, **limits)
     else:
         rows = evaluate_lengths(values.workdir, lengths, **(options | limits))
-    for row in rows:
-        print(json.dumps(row))
+    if values.json:
+        print(*map(json.dumps, rows), sep="\n")
+        return
+    name = Path(values.workdir).resolve().name
+    run = {"experiment": name, "variant": "", "lengths": rows}
+    print(tables.by_length([run]).strip())

@@ -6,10 +6,19 @@ Figures are written to ``figures`` in each work dir that is not read-only, as PN
 PDF, at the width of a column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
 deviation over seeds; other runs of one experiment and variant are refused. The metric
-of a language model is the perplexity, followed by the bits per token.
+of a language model is the perplexity, followed by the bits per token; that of a
+forecast is the mean absolute error in the units of its file, beside the best of its
+baselines. ``--json`` prints what is known of each run instead, one a line.
+
+``--page=FILE.html`` writes a page of the runs side by side in place of tables and
+figures: data, metrics beside baselines, forecasts to zoom, errors by step and by
+series, learning curves, the configuration with the fields that differ, and the command
+that repeats each run. It is one file, which opens without a network; the extra
+``[page]`` draws it. Runs of a page may differ in any field.
 """
 
 import datetime
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,20 +26,19 @@ from typing import Any
 
 import numpy as np
 from absl import flags
+from matplotlib.figure import Figure
 
 from ssm_jax import plots
-from ssm_jax.cli import tables
+from ssm_jax.cli import page, tables
 from ssm_jax.cli.grid import SEED
-from ssm_jax.cli.summary import Row, name_of
+from ssm_jax.cli.run_flags import check_writable
+from ssm_jax.cli.summary import METRICS, Row, in_units, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.files import parse_json
 from ssm_jax.tasks.fingerprint import describe, same
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
-
-METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
-"""The metric shown in a table is the first of these that the evaluation has."""
 
 _FURTHER = ("corpus", "forecast", "changed_data")  # of some evaluations
 _IMAGES = 3  # Images with masks in a figure, of the lowest and of the highest loss.
@@ -173,24 +181,33 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
 
 def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its work dir; returns their paths."""
+    figures_dir = folder.path / "figures"
+    figures_dir.mkdir(exist_ok=True)
+    return [
+        path
+        for name, figure in figures(folder, row).items()
+        for path in plots.save(figure, figures_dir / f"{name}.png")
+    ]
+
+
+def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
+    """Returns the figures of an evaluated run by name."""
     title = name_of(row)
-    figures = {
-        "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
-    }
+    drawn = {"curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)}
     if (figure := plots.gradients(folder.metrics(), title)) is not None:
-        figures["gradients"] = figure
+        drawn["gradients"] = figure
     if row["lengths"]:
-        figures["lengths"] = plots.lengths(row["lengths"], title)
+        drawn["lengths"] = plots.lengths(row["lengths"], title)
     arrays = folder.read_arrays("inspection.npz")
     if "kernels" in arrays:
-        figures["kernels"] = plots.convolution_kernels(
+        drawn["kernels"] = plots.convolution_kernels(
             arrays["kernels"],
             arrays["lags"],
             title,
             channels=arrays["channels"],
             energies=arrays["energies"],
         )
-        figures["eigenvalues"] = plots.eigenvalues(
+        drawn["eigenvalues"] = plots.eigenvalues(
             arrays["log_abs"],
             arrays["phase"],
             arrays["initial_log_abs"],
@@ -204,7 +221,7 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     examples = f"{arrays['n_candidates']} {arrays.get('split', 'test')} examples"
     selection = f"lowest and highest losses of {examples}"
     if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
-        figures["predictions"] = plots.images(
+        drawn["predictions"] = plots.images(
             inputs, targets, predictions, title, examples=selection
         )
     # Targets of a forecast are two-dimensional too, but no classes of pixels.
@@ -213,17 +230,17 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         indices = range(len(inputs))  # A split may have fewer.
         few = sorted({*indices[:_IMAGES], *indices[-_IMAGES:]})
         shown = {"predicted": predictions[few].argmax(-1)}
-        figures["predictions"] = plots.masks(
+        drawn["predictions"] = plots.masks(
             inputs[few], targets[few], shown, f"{title}\n{selection}"
         )
     if targets.ndim == 3:
         ends, names = [0, -1], ("lowest loss", "highest loss")
-        figures["predictions"] = plots.sequences(
+        drawn["predictions"] = plots.sequences(
             targets[ends], predictions[ends], f"{title}\n{selection}", names=names
         )
     if "forecast" in row:
         forecast = folder.read_arrays(FORECAST_FILE)
-        figures["forecast"] = plots.forecasts(
+        drawn["forecast"] = plots.forecasts(
             forecast["series"],
             forecast,
             row["forecast"],
@@ -231,19 +248,15 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
             title=title,
             times=forecast.get("times"),
         )
-    figures_dir = folder.path / "figures"
-    figures_dir.mkdir(exist_ok=True)
-    return [
-        path
-        for name, figure in figures.items()
-        for path in plots.save(figure, figures_dir / f"{name}.png")
-    ]
+    return drawn
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_list("workdirs", [], "Work dirs of the runs, separated by commas.")
     flags.DEFINE_bool("figures", True, "Whether to draw the figures of the runs.")
+    flags.DEFINE_bool("json", False, "Print JSON in place of tables.")
+    flags.DEFINE_string("page", None, "HTML file of a page of the runs, side by side.")
 
 
 def main(argv):
@@ -254,16 +267,41 @@ def main(argv):
             "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b` is an "
             "example."
         )
+    check_writable("page", flags.FLAGS.page, ("html", "htm"))
+    if flags.FLAGS.page:
+        page.check_plotly()
     folders = [WorkDir(path) for path in flags.FLAGS.workdirs]
     rows = [row_of(folder) for folder in folders]
+    if flags.FLAGS.page:
+        runs = [
+            page.Run(folder, row, _further_figures(folder, row))
+            for folder, row in zip(folders, rows, strict=True)
+        ]
+        page.write_page(Path(flags.FLAGS.page), runs)
+        print(flags.FLAGS.page)
+        return
     check_seeds(folders, rows)
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
             if folder.may_write():
-                print(*draw(folder, row), sep="\n")
-    print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
+                paths = draw(folder, row)
+                if not flags.FLAGS.json:
+                    print(*paths, sep="\n")
+    if flags.FLAGS.json:
+        print(*map(json.dumps, rows), sep="\n")
+        return
+    results = tables.results([in_units(row) for row in rows])
+    print(results, tables.by_length(rows), sep="\n", end="")
     print(tables.forecast_table(rows), end="")
+
+
+def _further_figures(folder, row):
+    """The figures of a run without a counterpart on its page."""
+    if not flags.FLAGS.figures:
+        return {}
+    drawn = figures(folder, row)
+    return {name: x for name, x in drawn.items() if name not in page.DRAWN}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,15 @@ from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
 
+MODEL = "model"
+"""Name of the model beside its baselines."""
+
+METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
+"""The metric of a run is the first of these that its evaluation has."""
+
+FALLING = ("loss", "mae", "rmse", "perplexity", "bits_per_token")
+"""The metrics of which less is better."""
+
 ERRORS = 3.0
 """Number of standard errors by which a result must differ from another."""
 
@@ -171,7 +180,7 @@ class Summary:
             notes.append("evaluated on other data than those of the training")
         error = ERRORS * (self.error or 0.0)
         if self._baseline and self.baseline is not None:
-            name, falls = self._baseline["name"], self.metric.endswith("perplexity")
+            name, falls = self._baseline["name"], self.metric.split()[-1] in FALLING
             gain = (self.baseline - self.mean) * (1 if falls else -1)
             if gain == 0:
                 notes.append(f"= {name}")
@@ -200,6 +209,73 @@ class Summary:
         return (
             row["experiment"], row["steps"], self.metric, self.stale, self._data,
         )  # fmt: skip
+
+
+def beside_baselines(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the metrics of the model of an evaluation and of its trivial baselines.
+
+    Args:
+      evaluation: The result of `ssm_jax.evaluation.evaluate_run`, or the row of a
+        forecast.
+
+    Returns:
+      Metrics by name, that of the headline first: for `MODEL`, then for each baseline.
+      Those of a forecast are in the units of its file.
+
+    Example:
+      >>> baseline = {"name": "mean", "loss": 1.0, "r2": 0.0, "n_examples": 9}
+      >>> beside_baselines({"step": 5, "loss": 0.2, "r2": 0.8, "baseline": baseline})
+      {'model': {'r2': 0.8, 'loss': 0.2}, 'mean': {'r2': 0.0, 'loss': 1.0}}
+    """
+    if forecast := evaluation.get("forecast"):
+        # By what is there: a version may have further baselines, metrics and entries.
+        found = {
+            name: {key: x for key, x in errors.items() if isinstance(x, float | None)}
+            for name, errors in forecast.items()
+            if isinstance(errors, Mapping) and "mae" in errors
+        }
+        return {
+            name: {"mae": metrics.pop("mae"), **metrics}
+            for name, metrics in found.items()
+        }
+    baseline = evaluation.get("baseline") or {}
+    metrics = [name for name in METRICS if name in evaluation]
+    metrics += [
+        name
+        for name, value in baseline.items()
+        if isinstance(value, float | None)
+        and name not in metrics
+        and name in evaluation
+    ]
+    found = {MODEL: evaluation}
+    if baseline:
+        found[baseline["name"]] = baseline
+    return {
+        name: {metric: measured.get(metric) for metric in metrics}
+        for name, measured in found.items()
+    }
+
+
+def in_units(row: Row) -> Row:
+    """Returns the row of a forecast by its errors in the units of the file.
+
+    Its metric is the mean absolute error, and its baseline the best one. Other rows,
+    and those beside a published result, are returned as they are.
+    """
+    if "forecast" not in row or row["paper"] is not None:
+        return row
+    measured = beside_baselines(row)
+    model, split = measured.pop(MODEL), row["metric"].split()[0]
+    baseline = None
+    if measured:
+        best = min(measured, key=lambda name: measured[name]["mae"])
+        baseline = {**(row["baseline"] or {}), **measured[best], "name": best}
+    return {
+        **row,
+        "metric": f"{split} mae",
+        "value": model["mae"],
+        "baseline": baseline,
+    }
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:

@@ -4,11 +4,14 @@ import itertools
 import re
 import statistics
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ssm_jax.cli.summary import (
+    MODEL,
     Footnotes,
     Row,
+    beside_baselines,
     format_result,
     name_of,
     number,
@@ -24,14 +27,48 @@ COLUMNS = (
     "seconds", "device", "commit", "date", "notes",
 )  # fmt: skip
 
-_TITLES = {
+TITLES = {
     ("zero", "text"): "each window from a zero state",
     CARRIED_STATES: "states carried from window to window, "
     "which is the same at every length",
     ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
-_FORECAST_METRICS = {"mae": "MAE", "r2": "R2"}
+NAMES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
+"""What metrics are called; the others have their own names."""
+
+
+def evaluation(result: Mapping[str, Any]) -> str:
+    """Returns the headline of an evaluation, and a table of it beside its baselines.
+
+    Args:
+      result: The result of `ssm_jax.evaluation.evaluate_run`.
+
+    Returns:
+      Lines of text, and a Markdown table with a line for the model and for each
+      baseline. The headline is the first of its columns.
+    """
+    measured = beside_baselines(result)
+    metrics = [*dict.fromkeys(key for values in measured.values() for key in values)]
+    names = [NAMES.get(metric, metric) for metric in metrics]
+    best = format_metric(measured[MODEL].get(metrics[0]))
+    lines = [
+        f"{result['split']} {names[0]} {best or 'undefined'}, step {result['step']}"
+    ]
+    if "forecast" in result:
+        lines[0] += ", in the units of the file"
+    if result.get("changed_data"):
+        lines.append("evaluated on other data than those of the training")
+    cells = [
+        (name, *(format_metric(values.get(metric)) for metric in metrics))
+        for name, values in measured.items()
+    ]
+    return "\n".join([*lines, "", markdown([("", *names), *cells])])
+
+
+def format_metric(value: float | None) -> str:
+    """Formats a metric of any unit; empty for None."""
+    return number(value, ",.5g")
 
 
 def results(rows: Sequence[Row], *, paper: bool = True) -> str:
@@ -102,7 +139,7 @@ def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
         if evaluation[0] != "zero":
             cells = [line[:-1] for line in cells]
         texts = "; ".join(dict.fromkeys(filter(None, map(_describe_text, evaluated))))
-        title = f"Split {split}, {_TITLES[evaluation]}{f' ({texts})' * bool(texts)}"
+        title = f"Split {split}, {TITLES[evaluation]}{f' ({texts})' * bool(texts)}"
         sections.append(f"{textwrap.fill(f'{title}:', 88)}\n\n{markdown(cells)}")
     # A dict keeps each reason once, in the order of the rows.
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
@@ -170,7 +207,7 @@ def _lengths(rows, lengths):
     )
     return (
         name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
-        str(rows[0]["trained"]),
+        str(rows[0]["trained"] or ""),
         *(perplexity(rows_by_length.get(n, [])) for n in lengths or [longest]),
         _interval(rows_by_length[longest]),
         ", ".join(verdicts),
@@ -237,17 +274,20 @@ def forecast_table(rows: Sequence[Row]) -> str:
         steps = sorted({1, max(1, horizon // 4), horizon})
         header = ("forecast", "metric", "all steps", *(f"step {n}" for n in steps))
         cells: list[tuple[str, ...]] = [header]
-        for metric, forecaster in itertools.product(_FORECAST_METRICS, forecasts[0]):
+        measured = beside_baselines({"forecast": forecasts[0]})
+        metrics = dict.fromkeys(key for values in measured.values() for key in values)
+        for metric, forecaster in itertools.product(metrics, measured):
+            if metric not in measured[forecaster]:
+                continue
             seed_errors = [errors[forecaster] for errors in forecasts]
-            columns = [
-                [errors[metric] for errors in seed_errors],
-                *(
-                    [errors[f"{metric}_by_step"][n - 1] for errors in seed_errors]
-                    for n in steps
-                ),
+            by_step = f"{metric}_by_step"
+            columns = [[errors[metric] for errors in seed_errors]]
+            columns += [
+                [errors.get(by_step, {n - 1: None})[n - 1] for errors in seed_errors]
+                for n in steps
             ]
             cells.append(
-                (forecaster, _FORECAST_METRICS[metric], *map(_mean_and_std, columns))
+                (forecaster, NAMES.get(metric, metric), *map(_mean_and_std, columns))
             )
         parts.append(
             f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"

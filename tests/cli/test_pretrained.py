@@ -93,6 +93,9 @@ def test_lengths_are_measured_and_printed(folder, texts, monkeypatch, capfd):
     words = f"--workdir={folder}", f"--data_dir={texts}", "--lengths=4,8"
     lengths = "--mode=length_extension", "--split=train"
     assert programs.run(monkeypatch, "evaluate", *words, *lengths) in (0, None)
+    assert "each window from a zero state" in capfd.readouterr().out
+    lengths = *lengths, "--json"
+    assert programs.run(monkeypatch, "evaluate", *words, *lengths) in (0, None)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row["trained"] for row in rows} == {None}
     restored = load_pretrained(str(folder), data_dir=str(texts))

@@ -149,6 +149,9 @@ def test_a_config_need_not_name_its_experiment(tmp_path, monkeypatch, capsys):
     workdirs = f"--workdirs={folder.path}"
     assert programs.run(monkeypatch, "report", workdirs, "--nofigures") in (0, None)
     assert capsys.readouterr().out.splitlines()[2].startswith("| mine ")
+    arguments = workdirs, "--nofigures", "--json"
+    assert programs.run(monkeypatch, "report", *arguments) in (0, None)
+    assert json.loads(capsys.readouterr().out) == row
 
 
 @pytest.mark.parametrize("lacking", EVALUATION)

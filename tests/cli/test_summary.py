@@ -1,6 +1,7 @@
 """What tables show beside a result: its error, its baseline, and notes by rule."""
 
 from ssm_jax.cli import tables
+from ssm_jax.cli.summary import in_units
 from tests.cli.test_tables import ROW, cells
 
 
@@ -43,6 +44,24 @@ def test_perplexity_is_better_below_its_baseline():
     assert show([ROW | {"baseline": baseline}])[1] == []
     worse = show([ROW | {"value": 6.0, "baseline": baseline}])[1]
     assert worse == ["- [1] not below the unigram by 3 standard errors"]
+
+
+def test_forecast_is_compared_with_its_best_baseline_in_the_units_of_the_file():
+    errors = {"model": 3.0, "last value": 9.0, "seasonal": 4.0}
+    row = ROW | {
+        "metric": "test r2",
+        "value": 0.5,
+        "baseline": {"name": "mean", "r2": 0.0, "n_examples": 10},
+        "forecast": {name: {"mae": mae, "r2": 0.5} for name, mae in errors.items()},
+    }
+    shown, notes = show([in_units(row)])
+    assert shown == [["3.0000", "", "4.0000", ""]] and notes == []
+    row["forecast"]["model"]["mae"] = 5.0
+    worse = ["- [1] not below the seasonal by 3 standard errors"]
+    assert show([in_units(row)])[1] == worse
+    # A published result is of the metric of the record.
+    published = row | {"paper": 0.6}
+    assert in_units(published) is published and in_units(ROW) is ROW
 
 
 def test_results_of_other_data_or_size_are_not_compared():

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 
 from ssm_jax.cli import tables
 
@@ -194,3 +195,65 @@ def test_forecasts_of_seeds_are_averaged_and_baselines_are_beside_them():
     assert lines[3] == ["last value", "MAE", "20", "20", "21", "27"]
     assert lines[4] == ["model", "R2", "0.5", "", "", ""]
     assert tables.forecast_table([{"experiment": "b"}]) == ""
+
+
+def test_entries_of_a_forecast_are_shown_by_the_names_that_they_have():
+    row = row_of_forecast(0, 0.0)
+    row["forecast"] |= {
+        "ridge": {"mae": 5.0, "rmse": 7.0, "mae_by_step": [5.0] * 8},
+        "note": "no forecaster",
+    }
+    lines = tables.forecast_table([row]).split("\n\n")[1].splitlines()[2:]
+    shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert [line[:3] for line in shown if line[0] == "ridge"] == [
+        ["ridge", "MAE", "5"],
+        ["ridge", "RMSE", "7"],
+    ]
+    assert "note" not in {line[0] for line in shown}
+    assert ["ridge", "RMSE", "7", "", "", ""] in shown
+
+
+BASELINE = {
+    "name": "majority class",
+    "loss": 2.3,
+    "accuracy": 0.1,
+    "n_train": 99,
+    "n_examples": 300,
+}
+EVALUATIONS = {
+    "classes": (
+        {"loss": 0.02, "accuracy": 0.99998, "baseline": BASELINE},
+        "test accuracy 0.99998, step 5",
+        [
+            ["", "accuracy", "loss"],
+            ["model", "0.99998", "0.02"],
+            ["majority class", "0.1", "2.3"],
+        ],
+    ),
+    "undefined": (
+        {"loss": 0.02, "r2": None, "baseline": None},
+        "test R2 undefined, step 5",
+        [["", "R2"], ["model", ""]],
+    ),
+    "forecast": (
+        {"loss": 0.02, "r2": 0.9, "baseline": BASELINE}
+        | {"forecast": row_of_forecast(0, 1234.5)["forecast"]},
+        "test MAE 1,244.5, step 5, in the units of the file",
+        [
+            ["", "MAE", "R2"],
+            ["model", "1,244.5", "0.5"],
+            ["last value", "20", "0.5"],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("result", "headline", "table"), EVALUATIONS.values(), ids=EVALUATIONS.keys()
+)
+def test_the_headline_of_an_evaluation_is_the_first_column(result, headline, table):
+    text = tables.evaluation({"split": "test", "step": 5} | result)
+    first, _, rest = text.partition("\n\n")
+    assert first == headline and cells(rest) == table
+    changed = {"split": "test", "step": 5, "changed_data": True} | result
+    assert "other data" in tables.evaluation(changed)

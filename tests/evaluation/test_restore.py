@@ -152,7 +152,7 @@ def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
     before = sorted(run.rglob("*"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-        arguments = f"--workdir={run}", "--split=validation"
+        arguments = f"--workdir={run}", "--split=validation", "--json"
         assert programs.run(patch, "evaluate", *arguments) in (0, None)
     result = json.loads(capsys.readouterr().out)
     assert f"{run} is read-only" in caplog.text and sorted(run.rglob("*")) == before
@@ -165,7 +165,7 @@ def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
 
 @pytest.mark.nightly
 def test_run_on_eight_devices_evaluated_on_one(run):
-    done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
+    done = launch_evaluate(run, "--split=validation", "--checkpoint=latest", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["step"], result["split"]) == (5, "validation")
