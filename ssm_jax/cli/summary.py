@@ -256,6 +256,34 @@ def beside_baselines(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     }
 
 
+def gain_over_linear(evaluation: Mapping[str, Any]) -> str:
+    """Says what the layers of a model add to the linear forecast that it begins as.
+
+    Returns:
+      A sentence, or nothing for other models.
+
+    Example:
+      >>> forecast = {"model": {"mae": 0.9}, "linear": {"mae": 1.0}}
+      >>> gain_over_linear({"step": 50, "forecast": forecast})
+      'The layers of the model lower the MAE of the linear forecast by 10.0 %.'
+    """
+    forecast = evaluation.get("forecast") or {}
+    if "linear" not in forecast:
+        return ""
+    # A row of a table has it under another name.
+    if evaluation.get("best_step", evaluation.get("step")) == 0:
+        return (
+            "The model is the linear forecast: in no evaluation was it better with its "
+            "layers by more than chance."
+        )
+    gain = 1 - forecast[MODEL]["mae"] / forecast["linear"]["mae"]
+    change = "lower" if gain >= 0 else "raise"
+    return (
+        f"The layers of the model {change} the MAE of the linear forecast by "
+        f"{100 * abs(gain):.1f} %."
+    )
+
+
 def in_units(row: Row) -> Row:
     """Returns the row of a forecast by its errors in the units of the file.
 

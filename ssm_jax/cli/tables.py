@@ -13,6 +13,7 @@ from ssm_jax.cli.summary import (
     Row,
     beside_baselines,
     format_result,
+    gain_over_linear,
     name_of,
     number,
     sort_key,
@@ -59,6 +60,8 @@ def evaluation(result: Mapping[str, Any]) -> str:
         lines[0] += ", in the units of the file"
     if result.get("changed_data"):
         lines.append("evaluated on other data than those of the training")
+    if sentence := gain_over_linear(result):
+        lines.append(sentence)
     cells = [
         (name, *(format_metric(values.get(metric)) for metric in metrics))
         for name, values in measured.items()
@@ -269,7 +272,8 @@ def forecast_table(rows: Sequence[Row]) -> str:
     forecast_rows = sorted((row for row in rows if "forecast" in row), key=sort_key)
     parts = []
     for experiment, group in itertools.groupby(forecast_rows, key=name_of):
-        forecasts = [row["forecast"] for row in group]
+        of_seeds = [*group]
+        forecasts = [row["forecast"] for row in of_seeds]
         horizon = len(forecasts[0]["model"]["mae_by_step"])
         steps = sorted({1, max(1, horizon // 4), horizon})
         header = ("forecast", "metric", "all steps", *(f"step {n}" for n in steps))
@@ -293,6 +297,10 @@ def forecast_table(rows: Sequence[Row]) -> str:
             f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"
         )
         parts.append(markdown(cells))
+        for row in of_seeds:
+            if sentence := gain_over_linear(row):
+                seed = f"Seed {row['seed']}: " if len(of_seeds) > 1 else ""
+                parts.append(f"{seed}{sentence}\n")
     return "\n".join(["", *parts]) if parts else ""
 
 
