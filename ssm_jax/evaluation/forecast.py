@@ -177,7 +177,10 @@ def errors_by_series(
 
 
 def forecast_panel(
-    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n _"]]
+    task: SeriesTask,
+    split: Split,
+    arrays: Mapping[str, Float[Array, "n _"]],
+    widths: Mapping[str, Float[Array, " h"]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Selects consecutive windows of a split for a figure, those of the first series.
 
@@ -185,12 +188,14 @@ def forecast_panel(
       task: The task.
       split: The split of `forecasts`.
       arrays: The result of `forecasts`.
+      widths: The result of `interval_widths`.
 
     Returns:
       ``series``, the values around the windows, NaN where they are missing; ``first``,
       the positions in it of the first steps that the windows predict; ``model``, their
-      predictions, ``(w, horizon)``; and of a task with dates ``times``, those of the
-      values, datetime64.
+      predictions, ``(w, horizon)``; with ``widths`` also ``reach``, the distance of the
+      ends of their intervals, ``(w, horizon)``; and of a task with dates ``times``,
+      those of the values, datetime64.
     """
     series = task.series_of_windows(split)
     rows, chosen = task.first_targets(split)[series == series[0]], [0]
@@ -204,6 +209,8 @@ def forecast_panel(
         "first": rows[chosen] - start,
         MODEL: np.asarray(arrays[MODEL])[chosen],
     }
+    if widths is not None:
+        panel["reach"] = (widths[MODEL] * arrays["scale"])[chosen]
     times = task.times()
     if times is not None and times.dtype.kind == "M":
         panel["times"] = times[start:end]

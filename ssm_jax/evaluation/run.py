@@ -186,7 +186,7 @@ def evaluate_run(
         result["forecast"] = forecast_errors(arrays, widths)
         if task.group is not None:
             result["mae_by_series"] = errors_by_series(task, split, arrays)
-        panel = forecast_panel(task, split, arrays)
+        panel = forecast_panel(task, split, arrays, widths)
     if writable:
         with _log_if_not_written(work, result):
             if panel is not None and not other:

@@ -14,12 +14,19 @@ from ssm_jax.plots.style import (
     ORANGE,
     PAGE,
     PURPLE,
+    SKY,
     figure,
     legend,
     plain,
 )
 
-_COLOURS = {"model": ORANGE, "last value": GREEN, "seasonal": PURPLE}
+_COLOURS = {
+    "model": ORANGE,
+    "last value": GREEN,
+    "seasonal": PURPLE,
+    "ridge": BLUE,
+    "linear": SKY,
+}
 
 
 def forecasts(
@@ -36,7 +43,9 @@ def forecasts(
     Args:
       series: Values of the series, ``(t,)``, NaN where they are missing.
       found: Under ``"first"`` the positions in ``series`` of the first values that
-        windows predict, ``(w,)``; under ``"model"`` the predictions, ``(w, horizon)``.
+        windows predict, ``(w,)``; under ``"model"`` the predictions, ``(w, horizon)``;
+        and under ``"reach"``, if it is there, the distance of the ends of their
+        intervals, ``(w, horizon)``.
       errors: The result of `ssm_jax.evaluation.forecast_errors`.
       name: Name of the series, the label of its axis.
       title: Name of the model.
@@ -53,9 +62,17 @@ def forecasts(
     dates = np.arange(len(series)) if times is None else times
     axes.plot(dates, series, color=BLUE, linewidth=1.6, alpha=0.5, label="values")
     label = "model"
-    for first, predicted in zip(found["first"], found["model"], strict=True):
+    reaches = found.get("reach", np.zeros_like(found["model"]))
+    windows = zip(found["first"], found["model"], reaches, strict=True)
+    for first, predicted, reach in windows:
         steps = dates[first : first + len(predicted)]
         axes.plot(steps, predicted, color=ORANGE, linewidth=1.0, label=label)
+        ends = predicted - reach, predicted + reach
+        if "reach" in found and np.isfinite(ends).all():
+            band = "90 % of values" if label == "model" else "_nolegend_"
+            axes.fill_between(
+                steps, *ends, color=ORANGE, alpha=0.2, linewidth=0, label=band
+            )
         axes.axvline(steps[0], color=GREY, linewidth=0.4, linestyle=":")
         label = "_nolegend_"  # One entry for all windows.
     if times is not None:
@@ -71,7 +88,13 @@ def forecasts(
             values = np.array(measured[metric], float)
             steps = np.arange(1, len(values) + 1)
             colour = _COLOURS.get(which, GREY)
-            axes.plot(steps, values, ".-", color=colour, label=which, linewidth=1.0)
+            # A model may be the linear forecast, and is then drawn on top of it.
+            style = {
+                "color": colour,
+                "linewidth": 1.0,
+                "zorder": 2 + (which == "model"),
+            }
+            axes.plot(steps, values, ".-", label=which, **style)
         plain(axes, x="steps ahead", y=label)
     legend(panels[0], below=True)  # The curves may be anywhere in the panel.
     return drawing

@@ -22,6 +22,7 @@ from ssm_jax.files import atomic_file
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE)
+SKY = "#56b4e9"
 """Of Okabe and Ito, which readers of all kinds of colour vision can tell apart."""
 GREY = "#8c8c8c"
 
