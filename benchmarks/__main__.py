@@ -33,6 +33,7 @@ from absl import flags
 from benchmarks import (
     accelerators,
     dlr,
+    forecasts,
     iterations,
     kernels,
     language,
@@ -153,6 +154,13 @@ SUITES = {
         (512, 1024, 2048, 4096),
         "Tokens per second and memory of training steps of language models of equal "
         "size; timed in turns.",
+    ),
+    "forecasts": Suite(
+        forecasts.forecast_rows,
+        (4000,),
+        "The forecaster that `ssm-jax new` writes beside ridge regression on lags, the "
+        "last value and the linear forecast that it is added to, on generated series "
+        "and those of statsmodels, over three seeds.",
     ),
     "decoding": Suite(
         language.decoding_rows,
