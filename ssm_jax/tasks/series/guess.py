@@ -553,6 +553,8 @@ def _season(table, steps):
             return round(_DAY / seconds)
         if seconds == _DAY:
             return 5 if timeline.are_business_days(steps, text) else 7
+        if seconds == 7 * _DAY:
+            return 52
         return None
     hour = next((name for name in table if name.lower() == "hour"), None)
     if hour is None:
