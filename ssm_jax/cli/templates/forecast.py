@@ -17,9 +17,11 @@ TEMPLATE = '''"""Forecast of a column of a file, written by `ssm-jax new forecas
     ssm-jax train --config=FILE --workdir=RUN
     ssm-jax evaluate --workdir=RUN
     ssm-jax report --workdirs=RUN
+    ssm-jax predict --workdir=RUN --data=NEW
 
-FILE is this one, and RUN the directory of the run. The last command prints the errors
-beside those of the baselines and draws the forecasts in the folder `figures` of RUN.
+FILE is this one, and RUN the directory of the run. `report` prints the errors beside
+those of the baselines and draws the forecasts in the folder `figures` of RUN. `predict`
+prints what follows the last rows of NEW, or without it of the data of the run.
 """
 
 from ml_collections import ConfigDict
@@ -152,7 +154,8 @@ def forecast(data: str, output: str, **options: Any) -> writing.Written:
         "batch": min(_MAX_BATCH, writing.power_of_2(n)),
     }
     writing.write(output, TEMPLATE, values, format=stated, **guesses)
-    return writing.Written([*_describe(task, path, format, guesses)])
+    found = [*_describe(task, path, format, guesses)]
+    return writing.Written(found, ("evaluate", "report", "predict"))
 
 
 def _locate(data):
