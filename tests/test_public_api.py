@@ -89,7 +89,7 @@ def loaded_by(code):
     return {name.split(".")[0] for name in json.loads(run.stdout)}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_arrays_need_few_packages():
     allowed = loaded_by(
         "import jax, numpy, scipy.special, scipy.linalg, jaxtyping, annotated_types, "

@@ -30,7 +30,7 @@ def suite(monkeypatch, rows, sentence="What it shows."):
     monkeypatch.setattr(benchmark, "_call_in_new_process", lambda run: dict(MACHINE))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_rows_are_written_with_the_machine_and_printed(tmp_path, capsys):
     output = tmp_path / "rows.json"
     run("--suite=recurrence", "--lengths=5", "--repeats=1", f"--output={output}")

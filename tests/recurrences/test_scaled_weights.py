@@ -81,7 +81,7 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
     assert 0 < n_converged
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_iterations_end_where_they_cannot_converge():
     """Newton iterations that stagnate, and Picard iterations that grow as a power."""
     for name, scale in (("gru", 8.0), ("sru", 12.0)):

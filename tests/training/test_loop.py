@@ -124,7 +124,7 @@ def test_stopped_run_gives_the_numbers_of_one_that_never_was(
     assert arrays(parts, 6) == arrays(whole, 6)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_gradient_norms_of_a_stopped_run_are_logged_once_and_come_back(
     tmp_path, monkeypatch
 ):
