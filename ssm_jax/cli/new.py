@@ -17,7 +17,9 @@ found, and what is found is printed: columns that are not read, rows out of orde
 missing ones. What the file leaves open is refused with the flag that states it:
 ``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
 A file of several series has one column with their names, ``--group``; ``--step=1h``
-averages the rows of each hour.
+averages the rows of each hour. Of a folder, or of a pattern in quotes such as
+``--data='stores/*.csv'``, each file is a series, named by its file; all must have the
+same columns.
 
 ``text`` is a language model of the ``.txt`` files of a folder, and of those of its
 folders, read as bytes. With ``--vocabulary=N`` it reads subwords of a tokenizer of N
@@ -67,7 +69,7 @@ def define_flags() -> None:
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"--kind={sys.argv[1]}"
     flags.DEFINE_enum("kind", None, [*KINDS], "What to write.", required=True)
-    flags.DEFINE_string("data", None, "The file, or the folder.")
+    flags.DEFINE_string("data", None, "The file, the folder, or a pattern of files.")
     flags.DEFINE_alias("csv", "data")
     flags.DEFINE_string("output", None, "Experiment to write (default: KIND.py).")
     flags.DEFINE_string(

@@ -70,7 +70,9 @@ def test_exif_turns_the_image(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # Turned by 90 degrees.
     image = Image.fromarray(GREY)
-    got = pixels(make(tmp_path, image, size=(6, 4), save={"exif": exif}))
+    task = make(tmp_path, image, size=(6, 4), save={"exif": exif})
+    assert task.headers[0][:2] == (6, 4)
+    got = pixels(task)
     expected = np.rot90(GREY, -1).ravel() / 255
     np.testing.assert_allclose(got[:, 0], expected, rtol=1e-6)
 
