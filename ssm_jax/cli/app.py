@@ -18,6 +18,9 @@ too little memory, a loss that is not finite) print ``error: ...`` and exit with
 2; ``--traceback`` shows their traceback. Every other exception is a bug and keeps its
 traceback. Ctrl-C exits with status 130; `ssm_jax.cli.startup` handles it during
 imports.
+
+``--compile_cache=DIR`` keeps compiled programs there, ``--compile_cache=none`` nowhere;
+see `ssm_jax.cli.compile_cache`.
 """
 
 import logging

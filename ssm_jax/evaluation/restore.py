@@ -58,6 +58,8 @@ class Restored:
         Returns:
           The predictions, without the final states, which can cost more.
         """
+        # Traced once, whether an array that is not there is named or not.
+        flags = {name: flag for name, flag in flags.items() if flag is not None}
         return self._apply(self.variables, inputs, **flags)
 
     @functools.cached_property

@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.fft import next_fast_len
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels import dft
@@ -309,6 +308,9 @@ def _real_product(coarse, fine):
 
 def _fft_length(size: int) -> int:
     """Returns the smallest length from ``size`` on that is fast for a complex FFT."""
+    # Imported here, because it takes a tenth of a second, and few models need it.
+    from scipy.fft import next_fast_len
+
     return cast(int, next_fast_len(size, real=False))
 
 

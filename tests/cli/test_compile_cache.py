@@ -12,6 +12,7 @@ import pytest
 from ssm_jax.cli import compile_cache
 from ssm_jax.cli.compile_cache import (
     VARIABLE,
+    close_default_cache,
     default_directory,
     delete_oldest,
     open_compile_cache,
@@ -81,6 +82,14 @@ def test_flag_comes_before_the_environment_and_both_before_the_default(
     updates.clear()
     open_compile_cache("none")
     assert updates == {"jax_enable_compilation_cache": False}
+
+
+def test_several_processes_keep_programs_only_where_they_are_told(updates, monkeypatch):
+    for choice, expected in (("mine", {}), (None, {"jax_compilation_cache_dir": None})):
+        values = types.SimpleNamespace(compile_cache=choice)
+        monkeypatch.setattr(compile_cache.flags, "FLAGS", values)
+        close_default_cache()
+        assert updates == expected
 
 
 @pytest.mark.parametrize("why", ["file", "writable_by_others", "full", "homeless"])
