@@ -21,7 +21,15 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ssm_jax.cli import tables
-from ssm_jax.cli.summary import MODEL, Row, Summary, beside_baselines, in_units, name_of
+from ssm_jax.cli.summary import (
+    FALLING,
+    MODEL,
+    Row,
+    Summary,
+    beside_baselines,
+    in_units,
+    name_of,
+)
 from ssm_jax.config import build, flatten, packages_of
 from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
@@ -33,7 +41,6 @@ from ssm_jax.training import WorkDir
 _GREY = "#808080"
 # Each is readable on white and on black; the first is that of the model.
 _PALETTE = ("#e0701a", "#3987c9", "#1a9e77", "#b565a7", "#a88b1c", "#6f6fd0")
-_LOGARITHMIC = ("loss", "perplexity")
 _HEIGHT = 320  # of a figure, pixels
 
 DRAWN = ("curves", "forecast", "lengths")
@@ -206,7 +213,7 @@ def _overview(labels, runs):
 def _named(metric):
     """A metric with its split, as it is read: ``"test MAE"``."""
     split, name = metric.split()
-    return f"{split} {tables.NAMES.get(name, name)}"
+    return f"{split} {tables.metric_name(name)}"
 
 
 def _value_and_error(row):
@@ -225,7 +232,7 @@ def _result(run):
         for name, values in measured.items()
     ]
     lines[0][1] = _value_and_error(row)
-    head = ("", *(tables.NAMES.get(metric, metric) for metric in metrics))
+    head = ("", *(tables.metric_name(metric) for metric in metrics))
     unit = f" of {run.folder.config().task.target}" if "forecast" in row else ""
     headline = f"{_named(row['metric'])}{unit}: {_value_and_error(row)}"
     notes = [*Summary((row,)).notes([Summary((row,))])]
@@ -249,7 +256,8 @@ def _data(run):
         facts["targets in training"] = f"{baseline['n_train']:,}"
         facts[f"examples in {row['metric'].split()[0]}"] = f"{baseline['n_examples']:,}"
     if corpus := row.get("corpus"):
-        facts["text"] = f"{corpus['tokens']:,} tokens, {corpus['documents']} documents"
+        files = f"{corpus['documents']} document{'s' * (corpus['documents'] != 1)}"
+        facts["text"] = f"{corpus['tokens']:,} tokens of {files}"
     notes: list[str] = []
     # The config may be of anyone: no code of other packages is run.
     task = None if packages_of(config) else build(config)
@@ -338,6 +346,12 @@ def _line(name, x, y, colour, **options):
     return trace | {"line": {"color": colour, "width": 1.6}} | options
 
 
+def _logarithmic(values):
+    """The axis of positive values: logarithmic if they span more than one decade."""
+    low, high = min(values), max(values)
+    return {"type": "log", "dtick": "D2"} if 0 < 10 * low < high else {}
+
+
 def _grid(plots):
     """Figures in one line where there is room."""
     return f'<div class="cards">{"".join(plots)}</div>' if plots else ""
@@ -390,10 +404,10 @@ def _by_step(run):
                 x = np.arange(1, len(values) + 1)
                 traces.append(_line(name, x, np.array(values, float), colours[name]))
         if traces:
-            title = tables.NAMES.get(metric, metric)
-            options = {"yaxis": {"rangemode": "tozero"}} if metric != "r2" else {}
+            title = tables.metric_name(metric)
             name = f"{title} by the step predicted"
-            plots.append(_plot(name, traces, x="steps ahead", y=title, **options))
+            axis = {"rangemode": "tozero"} if metric in FALLING else {}
+            plots.append(_plot(name, traces, x="steps ahead", y=title, yaxis=axis))
     return _grid(plots)
 
 
@@ -417,7 +431,8 @@ def _by_series(run):
         for forecaster, colour in _colours(measured).items()
     ]
     x = {"type": "category"}  # A name may look like a number or a date.
-    y = {"type": "log", "dtick": "D2"}
+    errors = [error for of_one in measured.values() for error in of_one.values()]
+    y = _logarithmic(errors)
     return _plot("MAE by series", traces, y="MAE", xaxis=x, yaxis=y)
 
 
@@ -459,19 +474,19 @@ def _curves(run):
     lines, metric = run.folder.metrics(), run.row["metric"].split()[-1]
     plots = []
     for name in dict.fromkeys(("loss", metric)):
-        traces = []
+        traces, values = [], []
         for split, colour in zip(("validation", "train"), _PALETTE, strict=False):
             points = [(line["step"], line.get(f"{split}/{name}")) for line in lines]
             points = [(step, value) for step, value in points if value is not None]
             if points:
                 mode = "lines+markers" if split == "validation" else "lines"
                 x, y = zip(*points, strict=True)
+                values += y
                 traces.append(_line(split, x, y, colour, mode=mode))
-        kind = "log" if name in _LOGARITHMIC else "linear"
-        title = tables.NAMES.get(name, name)
         if traces:
+            title = tables.metric_name(name)
             about = f"{title} by step of the training"
-            axis = {"type": kind, "dtick": "D2" if kind == "log" else None}
+            axis = _logarithmic(values) if name in FALLING else {}
             plots.append(_plot(about, traces, x="step", y=title, yaxis=axis))
     return _grid(plots)
 
@@ -561,6 +576,7 @@ table { border-collapse: collapse; font-size: .92rem;
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--rule);
   text-align: left; vertical-align: top; overflow-wrap: anywhere; }
 .numbers td, thead th { white-space: nowrap; }
+.numbers tbody th { min-width: 6rem; }
 th { font-weight: 500; } thead th, tbody th { color: var(--dim); }
 .marked { background: var(--mark); }
 ul { margin: .6rem 0 0; padding-left: 1.2rem; overflow-wrap: anywhere; }

@@ -35,8 +35,13 @@ TITLES = {
     ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
-NAMES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
-"""What metrics are called; the others have their own names."""
+_NAMES = {
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "auc": "AUC",
+    "macro_f1": "macro-F1",
+}
 
 
 def evaluation(result: Mapping[str, Any]) -> str:
@@ -51,7 +56,7 @@ def evaluation(result: Mapping[str, Any]) -> str:
     """
     measured = beside_baselines(result)
     metrics = [*dict.fromkeys(key for values in measured.values() for key in values)]
-    names = [NAMES.get(metric, metric) for metric in metrics]
+    names = [metric_name(metric) for metric in metrics]
     best = format_metric(measured[MODEL].get(metrics[0]))
     lines = [
         f"{result['split']} {names[0]} {best or 'undefined'}, step {result['step']}"
@@ -67,6 +72,11 @@ def evaluation(result: Mapping[str, Any]) -> str:
         for name, values in measured.items()
     ]
     return "\n".join([*lines, "", markdown([("", *names), *cells])])
+
+
+def metric_name(metric: str) -> str:
+    """Returns what a metric is called; those without another name by their own."""
+    return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def format_metric(value: float | None) -> str:
@@ -291,7 +301,7 @@ def forecast_table(rows: Sequence[Row]) -> str:
                 for n in steps
             ]
             cells.append(
-                (forecaster, NAMES.get(metric, metric), *map(_mean_and_std, columns))
+                (forecaster, metric_name(metric), *map(_mean_and_std, columns))
             )
         parts.append(
             f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"
