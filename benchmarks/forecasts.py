@@ -58,7 +58,7 @@ def _measured(columns, seed, steps):
         if steps is not None:
             config.training.update(steps=steps, evaluate_every=steps)
             config.optimizer.warmup_steps = 0
-        train(config, path / "run")
+        train(config, str(path / "run"))
         result = evaluate_run(path / "run")
     errors = {name: found["mae"] for name, found in result["forecast"].items()}
     coverage = {name: found["coverage"] for name, found in result["forecast"].items()}

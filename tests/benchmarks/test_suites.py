@@ -14,6 +14,7 @@ import pytest
 from benchmarks import (
     accelerators,
     dlr,
+    forecasts,
     kernels,
     language,
     lengths,
@@ -187,6 +188,17 @@ CASES = {
         4,
         {"width": 64, "n_layers": 1},
         check=lambda rows: all(row["tokens_a_second"] > 0 for row in rows),
+    ),
+    "forecasts": Case(
+        400,
+        1,
+        {"seeds": 1, "steps": 1},
+        forecasts,
+        {
+            "GENERATED": {"random walk": forecasts.GENERATED["random walk"]},
+            "_real": dict,
+        },
+        lambda rows: rows[0]["to_linear"] == 1 and 0.5 < rows[0]["coverage"] <= 1,
     ),
     "decoding": Case(
         64,
