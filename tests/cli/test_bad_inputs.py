@@ -545,7 +545,10 @@ def test_process_tells_one_line(folder, name):
 
 def test_interrupt_of_the_imports_is_one_line(trained):
     process = launch("train", f"--config={trained}/text.py", "--workdir=/nowhere")
-    time.sleep(0.6)
+    # The first library of the imports that is loaded into its memory.
+    maps, end = Path(f"/proc/{process.pid}/maps"), time.monotonic() + 60
+    while "numpy" not in maps.read_text() and time.monotonic() < end:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
