@@ -196,14 +196,23 @@ def test_folder_without_tables_of_one_kind_is_refused(stores, tmp_path):
     assert not (tmp_path / "mine.py").exists()
 
 
+# ml_collections loads the experiment by a call that importlib wants replaced.
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
 @pytest.mark.full
 def test_several_files_are_trained_on_and_reported(stores, monkeypatch, capfd):
     assert write(monkeypatch, "--data=stores/*.csv") in (0, None)
     lines = capfd.readouterr().out.splitlines()
-    few_steps = "--config.training.steps=3", "--config.optimizer.warmup_steps=1"
+    few_steps = [
+        f"--config.{field}"
+        for field in (
+            "training.steps=3",
+            "optimizer.warmup_steps=1",
+            "model.n_layers=1",
+        )
+    ]
     for line in (line for line in lines if line.startswith("    ssm-jax")):
         _, program, *words = shlex.split(line)
-        extra = few_steps if program == "train" else ()
+        extra = few_steps if program == "train" else []
         assert programs.run(monkeypatch, program, *words, *extra) in (0, None), line
     assert "last value" in capfd.readouterr().out
 

@@ -161,6 +161,8 @@ def test_columns_are_asked_for(tmp_path):
         classify("long.csv", "mine.py", example="id", target="wrong")
 
 
+# ml_collections loads the experiment by a call that importlib wants replaced.
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["words", "table"])
 def test_printed_commands_run(kind, tmp_path, monkeypatch, capfd):

@@ -112,6 +112,8 @@ def test_what_is_no_folder_is_refused(folder):
             text(name, "mine.py")
 
 
+# ml_collections loads the experiment by a call that importlib wants replaced.
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
 @pytest.mark.nightly
 def test_printed_commands_run(folder, monkeypatch, capfd):
     assert programs.run(monkeypatch, "new", "text", "--data=texts") in (0, None)
