@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import (
     FALLING,
-    MODEL,
     Row,
     Summary,
     beside_baselines,
@@ -31,6 +30,7 @@ from ssm_jax.cli.summary import (
     name_of,
 )
 from ssm_jax.config import build, flatten, packages_of
+from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
