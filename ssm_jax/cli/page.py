@@ -454,7 +454,7 @@ def _by_length(run):
         ends = [line.get("interval") or [line["loss"]] * 2 for line in lines]
         low, high = np.exp(np.array(ends).reshape(-1, 2)).T
         bars = {"type": "data", "array": high - y, "arrayminus": y - low}
-        name = tables.TITLES[start, order].split(",")[0]
+        name = tables.TITLES[start, order].split(", which")[0]
         lengths = [line["length"] for line in lines]
         if lines:
             traces.append(
