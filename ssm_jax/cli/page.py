@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import (
     FALLING,
-    MODEL,
     Row,
     Summary,
     beside_baselines,
@@ -31,6 +30,7 @@ from ssm_jax.cli.summary import (
     name_of,
 )
 from ssm_jax.config import build, flatten, packages_of
+from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
@@ -454,7 +454,7 @@ def _by_length(run):
         ends = [line.get("interval") or [line["loss"]] * 2 for line in lines]
         low, high = np.exp(np.array(ends).reshape(-1, 2)).T
         bars = {"type": "data", "array": high - y, "arrayminus": y - low}
-        name = tables.TITLES[start, order].split(",")[0]
+        name = tables.TITLES[start, order].split(", which")[0]
         lengths = [line["length"] for line in lines]
         if lines:
             traces.append(

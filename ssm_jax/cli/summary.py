@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-Row = Mapping[str, Any]
+from ssm_jax.evaluation.forecast import MODEL
 
-MODEL = "model"
-"""Name of the model beside its baselines."""
+Row = Mapping[str, Any]
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric of a run is the first of these that its evaluation has."""

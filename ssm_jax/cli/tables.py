@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ssm_jax.cli.summary import (
-    MODEL,
     Footnotes,
     Row,
     beside_baselines,
@@ -20,6 +19,7 @@ from ssm_jax.cli.summary import (
     summaries,
 )
 from ssm_jax.evaluation import loss_interval
+from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.run import CARRIED_STATES, EVALUATIONS
 from ssm_jax.training import losses
 
