@@ -3,12 +3,12 @@
 A linear map from the window to the horizon, shrunk by ridge regression, is a strong
 forecast of many series, and takes a second to fit. What it leaves open, whether the
 level of the window is subtracted, how many lags are read, and how much is shrunk, is
-chosen by the error on the validation split.
+chosen by the errors on windows that follow those that it is fitted to.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,10 +41,6 @@ class Windows(NamedTuple):
     target: np.ndarray
     others: np.ndarray
     phases: np.ndarray
-
-    def lags_alone(self) -> "Windows":
-        """Returns these windows without what is not of the target."""
-        return Windows(self.target, self.others[:, :0], self.phases[:, :0])
 
 
 # Compared by identity: arrays have no single truth value.
@@ -147,9 +143,9 @@ class LinearForecast:
             return np.repeat(windows.target[:, -1:], self.horizon, 1)
         return np.mean([member(windows) for member in self.members], 0)
 
-    def refitted(self, windows: Windows, targets: np.ndarray) -> "LinearForecast":
-        """Returns the same maps with coefficients of other windows."""
-        members = (m.fitted(windows, targets, [m.alpha])[0] for m in self.members)
+    def refitted(self, examples: "Examples") -> "LinearForecast":
+        """Returns the same maps with coefficients of other examples."""
+        members = (m.fitted(*examples, [m.alpha])[0] for m in self.members)
         return LinearForecast(tuple(members), self.horizon)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -183,55 +179,97 @@ class LinearForecast:
         return cls(tuple(members), int(arrays["horizon"]))
 
 
+class Examples(NamedTuple):
+    """Windows and the values that follow them.
+
+    Attributes:
+      windows: ``n`` windows.
+      targets: ``(n, horizon)``, normalised as the target of the windows is.
+    """
+
+    windows: Windows
+    targets: np.ndarray
+
+    def lags_alone(self) -> "Examples":
+        """Returns these without what is not of the target."""
+        target, others, phases = self.windows
+        return self._replace(windows=Windows(target, others[:, :0], phases[:, :0]))
+
+    def error(self, forecasts: np.ndarray) -> float:
+        """Returns the sum of absolute errors."""
+        return float(np.abs(forecasts - self.targets).sum())
+
+
+class Fold(NamedTuple):
+    """Examples that maps are fitted to, and later ones that they are chosen by."""
+
+    fitted: Examples
+    held_out: Examples
+
+
 def fit(
-    train: Windows,
-    train_targets: np.ndarray,
-    validation: Windows,
-    validation_targets: np.ndarray,
+    folds: Sequence[Fold],
     *,
     lags: Iterable[int],
     levels: Iterable[Level] = ("train", "last value", "window"),
     n_members: int = _MEMBERS,
 ) -> LinearForecast:
-    """Fits linear maps to the train split, and chooses among them by validation.
+    """Fits linear maps, and chooses among them by their errors on later windows.
 
     The forecast is the mean of the ``n_members`` best, or the last value of the window
     if its error is at most 2 % larger than theirs and there is a choice of several.
 
     Args:
-      train: Windows of the train split.
-      train_targets: The values that follow them, ``(n, horizon)``, normalised as the
-        target is.
-      validation: Windows of the validation split.
-      validation_targets: The values that follow them.
+      folds: Choices are made by the errors of all together, which depend less on the
+        weeks that happen to be held out than those of one. The forecast is of the maps
+        that are fitted in the last.
       lags: Numbers of lags that are tried.
       levels: Levels that are tried.
       n_members: Number of maps, each of another level, number of lags or columns.
     """
 
-    def error(forecasts):
-        return float(np.abs(forecasts - validation_targets).mean())
-
     def scored(choices):
+        """The error of the best penalty of each choice, and its map in each fold."""
         for choice in choices:
-            maps = choice.fitted(train, train_targets, _ALPHAS)
-            errors = [error(each(validation)) for each in maps]
-            best = int(np.argmin(errors))
-            yield errors[best], maps[best]
+            maps = [choice.fitted(*fold.fitted, _ALPHAS) for fold in folds]
+            errors = [
+                [fold.held_out.error(each(fold.held_out.windows)) for each in of_fold]
+                for fold, of_fold in zip(folds, maps, strict=True)
+            ]
+            total = np.sum(errors, 0)
+            best = int(np.argmin(total))
+            yield float(total[best]), [of_fold[best] for of_fold in maps]
 
-    with_phases = (False, True) if train.phases.shape[1] else (False,)
+    def error_of_mean(members):
+        """The error of the mean of several choices."""
+        return sum(
+            fold.held_out.error(
+                LinearForecast((*maps,), horizon)(fold.held_out.windows)
+            )
+            for fold, maps in zip(folds, zip(*members, strict=True), strict=True)
+        )
+
+    last = folds[-1].fitted
+    horizon = last.targets.shape[1]
+    with_phases = (False, True) if last.windows.phases.shape[1] else (False,)
     choices = itertools.product(levels, sorted(set(lags)), with_phases)
     found = [*scored(LinearMap(*choice, others=False) for choice in choices)]
     found.sort(key=lambda pair: pair[0])
-    if train.others.shape[1] and n_members > 1:
+    if last.windows.others.shape[1] and n_members > 1:
         # Only for the best, as further columns cost the most.
-        mixed = [dataclasses.replace(best, others=True) for _, best in found[:_MEMBERS]]
+        mixed = (
+            dataclasses.replace(maps[-1], others=True) for _, maps in found[:_MEMBERS]
+        )
         found = sorted([*found, *scored(mixed)], key=lambda pair: pair[0])
-    horizon = train_targets.shape[1]
-    chosen = LinearForecast(tuple(best for _, best in found[:n_members]), horizon)
-    last = LinearForecast((), horizon)
-    is_no_worse = error(last(validation)) <= (1 + _MARGIN) * error(chosen(validation))
-    return last if n_members > 1 and is_no_worse else chosen
+    members = [maps for _, maps in found[:n_members]]
+    naive = LinearForecast((), horizon)
+    if n_members > 1:
+        of_naive = sum(
+            fold.held_out.error(naive(fold.held_out.windows)) for fold in folds
+        )
+        if of_naive <= (1 + _MARGIN) * error_of_mean(members):
+            return naive
+    return LinearForecast(tuple(maps[-1] for maps in members), horizon)
 
 
 def recent(others: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import Duplicates, Order, parse_step
 
+_FEWEST = 20  # Windows of a part of a fold.
 _HARMONICS = 3  # Of the time of day, of the week and of the year, in linear maps.
 
 
@@ -592,33 +593,52 @@ class SeriesTask(order.FiniteTask):
         names = ("ridge", "linear") if self.linear else ("ridge",)
         if self._stored is not None:
             return {name: _pair_of(self._stored, name) for name in names}
-        splits: list[base.Split] = ["train", "validation"]
-        for split in splits:
+        for split in ("train", "validation"):
             self.n_examples(split)  # Refuses one without a window.
-        limits = zip(splits, (linear.FITTED, linear.SCORED), strict=True)
-        rows = [linear.sample(self._starts(s), n)[:, None] for s, n in limits]
-        parts = [self._linear_windows(starts) for starts in rows]
-        targets = [self._normalized_targets(starts) for starts in rows]
-        both = np.concatenate(rows)
+        train = linear.sample(self._starts("train"), linear.FITTED)[:, None]
+        held_out = linear.sample(self._starts("validation"), linear.SCORED)[:, None]
+        folds = [
+            linear.Fold(self._linear_examples(fitted), self._linear_examples(later))
+            for fitted, later in [*self._folds(train), (train, held_out)]
+        ]
+        whole = self._linear_examples(np.concatenate([train, held_out]))
         lags = {self.window, -(-self.window // 3), self.season or -(-self.window // 7)}
-
-        def fit_pair(parts, whole, **options):
-            (train, validation), (y, held_out) = parts, targets
-            found = linear.fit(train, y, validation, held_out, lags=lags, **options)
-            return found, found.refitted(whole, np.concatenate(targets))
-
-        whole = self._linear_windows(both)
-        fits = {
-            "ridge": fit_pair(
-                [part.lags_alone() for part in parts],
-                whole.lags_alone(),
-                levels=("train", "last value"),
-                n_members=1,
-            )
-        }
+        alone = [linear.Fold(*(part.lags_alone() for part in fold)) for fold in folds]
+        ridge = linear.fit(
+            alone, lags=lags, levels=("train", "last value"), n_members=1
+        )
+        fits = {"ridge": (ridge, ridge.refitted(whole.lags_alone()))}
         if self.linear:
-            fits["linear"] = fit_pair(parts, whole)
+            found = linear.fit(folds, lags=lags)
+            fits["linear"] = found, found.refitted(whole)
         return fits
+
+    def _folds(self, starts):
+        """Earlier and later windows of the train split, of two places of its end."""
+        series = self._series
+        names = series.of_steps(starts)
+        sizes = np.array(
+            [
+                scaled.part(n, self.train_fraction)
+                for n in np.diff(series.timeline.bounds)
+            ]
+        )
+        # The first and the last target of a window, as a part of the split.
+        first = (starts + self.window - series.timeline.bounds[names]) / sizes[names]
+        last = first + self.horizon / sizes[names]
+        for edge, end in ((0.6, 0.8), (0.8, 1.0)):
+            earlier, later = (
+                starts[last <= edge],
+                starts[(first >= edge) & (first < end)],
+            )
+            if min(len(earlier), len(later)) >= _FEWEST:
+                yield earlier[:, None], later[:, None]
+
+    def _linear_examples(self, starts):
+        """What linear forecasts are fitted to."""
+        return linear.Examples(
+            self._linear_windows(starts), self._normalized_targets(starts)
+        )
 
     @functools.cached_property
     def _linear_scales(self) -> dict[str | None, float]:

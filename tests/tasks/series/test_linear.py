@@ -5,7 +5,13 @@ import pytest
 
 from ssm_jax.tasks import SeriesTask
 from ssm_jax.tasks.series import linear
-from ssm_jax.tasks.series.linear import LinearForecast, LinearMap, Windows
+from ssm_jax.tasks.series.linear import (
+    Examples,
+    Fold,
+    LinearForecast,
+    LinearMap,
+    Windows,
+)
 
 N, WINDOW, HORIZON = 200, 8, 3
 
@@ -50,44 +56,62 @@ def parts(series, first, last):
     empty = np.empty((len(at), 0))
     target = series[at + np.arange(WINDOW)]
     following = series[at + WINDOW + np.arange(HORIZON)]
-    return Windows(target, empty, empty), following
+    return Examples(Windows(target, empty, empty), following)
 
 
 def test_walk_is_forecast_by_its_last_value():
     series = walk(900, 0) / 10
-    (train, y), (held_out, z) = parts(series, 0, 600), parts(series, 600, 900)
-    found = linear.fit(train, y, held_out, z, lags=(2, WINDOW))
+    fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
+    found = linear.fit([fold], lags=(2, WINDOW))
     assert found.members == ()
-    np.testing.assert_array_equal(found(held_out), held_out.target[:, -1:].repeat(3, 1))
+    windows = fold.held_out.windows
+    np.testing.assert_array_equal(found(windows), windows.target[:, -1:].repeat(3, 1))
 
 
 def test_level_that_changes_is_subtracted():
     rng = np.random.default_rng(0)
     wave = np.sin(2 * np.pi * np.arange(900) / WINDOW)
     series = wave + 10 * np.repeat(rng.normal(size=9), 100) + 0.1 * rng.normal(size=900)
-    (train, y), (held_out, z) = parts(series, 0, 600), parts(series, 600, 900)
-    found = linear.fit(train, y, held_out, z, lags=(2, WINDOW))
+    fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
+    found = linear.fit([fold], lags=(2, WINDOW))
     assert found.members[0].level != "train" and found.members[0].lags == WINDOW
 
 
 def test_columns_of_noise_are_left_out():
     series = np.sin(2 * np.pi * np.arange(900) / WINDOW)
     series = series + 0.3 * np.random.default_rng(0).normal(size=900)
-    (train, y), (held_out, z) = parts(series, 0, 600), parts(series, 600, 900)
+    fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
 
-    def with_noise(of, seed):
-        noise = np.random.default_rng(seed).normal(size=(len(of.target), 200))
-        return of._replace(others=noise)
+    def beside(columns):
+        """The fold with other columns."""
+        return Fold(
+            *(
+                part._replace(windows=part.windows._replace(others=columns(part)))
+                for part in fold
+            )
+        )
 
-    found = linear.fit(
-        with_noise(train, 1), y, with_noise(held_out, 2), z, lags=(WINDOW,)
-    )
+    rng = np.random.default_rng(1)
+    noise = beside(lambda part: rng.normal(size=(len(part.targets), 200)))
+    found = linear.fit([noise], lags=(WINDOW,))
     assert not any(member.others for member in found.members)
     # A column that has the next value is read.
-    known = linear.fit(
-        train._replace(others=y), y, held_out._replace(others=z), z, lags=(WINDOW,)
-    )
+    known = linear.fit([beside(lambda part: part.targets)], lags=(WINDOW,))
     assert known.members[0].others
+
+
+def test_choice_is_made_by_all_folds():
+    """The last fold alone is one in which the level does not change."""
+    rng = np.random.default_rng(0)
+    level = np.repeat([0, 9, -9, 5, 5, 5], 150)
+    wave = np.sin(2 * np.pi * np.arange(900) / WINDOW)
+    series = level + wave + 0.1 * rng.normal(size=900)
+    folds = [
+        Fold(parts(series, 0, first), parts(series, first, first + 150))
+        for first in (140, 290, 600)
+    ]
+    found = linear.fit(folds, lags=(WINDOW,))
+    assert {member.level for member in found.members} == {"last value", "window"}
 
 
 def test_older_steps_of_a_long_window_are_averaged():

@@ -182,8 +182,8 @@ def test_best_and_latest_steps_survive_a_save_that_fails(
 
 
 NAN = float("nan")
-# Accuracies and losses by step, and which is the best. The digits demo evaluated the first
-# of its two steps of equal accuracy.
+# Accuracies and losses by step, and which is the best. The digits demo evaluated the
+# first of its two steps of equal accuracy.
 BEST = {
     "digits": ([0.95, 0.98, 0.97, 0.98, 0.96], [0.2, 0.079, 0.05, 0.02, 0.03], 3),
     "lower loss, earlier": ([0.9, 0.9, 0.9], [0.2, 0.3, 0.4], 0),
