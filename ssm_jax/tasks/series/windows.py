@@ -617,12 +617,8 @@ class SeriesTask(order.FiniteTask):
         """Earlier and later windows of the train split, of two places of its end."""
         series = self._series
         names = series.of_steps(starts)
-        sizes = np.array(
-            [
-                scaled.part(n, self.train_fraction)
-                for n in np.diff(series.timeline.bounds)
-            ]
-        )
+        lengths = np.diff(series.timeline.bounds).tolist()
+        sizes = np.array([scaled.part(n, self.train_fraction) for n in lengths])
         # The first and the last target of a window, as a part of the split.
         first = (starts + self.window - series.timeline.bounds[names]) / sizes[names]
         last = first + self.horizon / sizes[names]
