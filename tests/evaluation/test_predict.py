@@ -327,9 +327,9 @@ def run_on(task, folder, **fields):
     return Restored(Means(task.spec.d_output, **fields), {}, task, TRAINING, 1)
 
 
-def arrays_run(folder, inputs, targets, **fields):
+def arrays_run(folder, x, y, **fields):
     split = np.array(["train", "validation", "test", "train"] * (N // 4))
-    np.savez(folder / "a.npz", inputs=inputs, targets=targets, split=split)
+    np.savez(folder / "a.npz", inputs=x, targets=y, split=split)
     options = {"file": "a.npz", "data_dir": str(folder), "length": LENGTH}
     per_step = fields.get("per_step", False)
     return run_on(ArrayTask(**options, **fields), folder, per_step=per_step)
