@@ -1,4 +1,4 @@
-"""Predicts what follows the last rows of new data, by the model of a run.
+"""Predicts what follows the last rows of new data, or new examples, by a run.
 
     ssm-jax predict --workdir=RUN --data=NEW.csv --output=FORECAST.csv
 
@@ -11,7 +11,14 @@ The output is a CSV, or an ``.npz`` or ``.parquet`` by its extension, and has a 
 each series and step: its time, the forecast, and the ends ``lower`` and ``upper`` of
 the interval that holds 90 % of the values as long as errors are like those of the
 validation split. Of a classification it has the class of each series, and the
-probabilities of all. It is written whole or not at all. Without ``--output`` it is
+probabilities of all.
+
+A run of ``ssm-jax new classify`` or ``regress`` on an npz or a table predicts each
+example of a file of the same form, whose targets are not read: the output has a row for
+each, with its place in the npz or its name, or for each of its steps if they have
+targets.
+
+The output is written whole or not at all. Without ``--output`` it is
 printed.
 """
 
@@ -37,13 +44,15 @@ _SUFFIXES = ("csv", "npz", "parquet")
 def define_flags() -> None:
     """Defines the flags of this program."""
     define_run("Directory of the data set (default: that of the run).")
-    flags.DEFINE_string("data", None, "File of new rows (default: that of the run).")
+    flags.DEFINE_string(
+        "data", None, "File of new rows or examples (default: that of the run)."
+    )
     flags.DEFINE_string("output", None, "File to write (default: print it).")
     define_checkpoint()
 
 
 def main(argv):
-    """Predicts from the last rows of ``--data`` by the run of ``--workdir``."""
+    """Predicts from the rows or examples of ``--data`` by the run of ``--workdir``."""
     del argv
     values = flags.FLAGS
     check_writable("output", values.output, _SUFFIXES)

@@ -11,8 +11,10 @@ import numpy as np
 
 from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.restore import Restored
+from ssm_jax.tasks.arrays.examples import ExamplesTask
 from ssm_jax.tasks.series import columns
 from ssm_jax.tasks.series.columns import Table
+from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.types import Array
 
@@ -21,15 +23,16 @@ Data = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarray]:
-    """Predicts what follows the last row of each series.
+    """Predicts what follows the last row of each series, or the target of each example.
 
     Columns are normalised as in the training, and a series that was not in it by its
     own rows.
 
     Args:
-      restored: A model of a `SeriesTask`.
-      data: A file, or columns by name, with those that the task reads; the last
-        ``window`` rows of each series are the window. None means the file of the run.
+      restored: A model of a `SeriesTask`, an `ArrayTask` or a `LongTable`.
+      data: A file, or columns or arrays by name, with those that the task reads, but
+        the targets of an `ArrayTask` or a `LongTable`; the last ``window`` rows of each
+        series are the window. None means the file of the run.
 
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
@@ -40,20 +43,26 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
       each series: ``prediction``, the most likely class, and ``p(CLASS)``, the
       probability of each.
 
+      Of an `ArrayTask`, a row for each example, or with ``per_step`` for each of its
+      valid steps: ``id`` and ``step``, indices into the arrays. Of a `LongTable`, a row
+      for each example: its name, under that of the column. Then the columns of a
+      classification; or ``prediction``, of several values ``prediction 0`` and so on,
+      in the units of the file.
+
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The model is of another task, a column is not there or is not one of
-        numbers, or a series has fewer rows than a window.
+        numbers, an array does not fit the task, or a series has fewer rows than a
+        window.
     """
+    if isinstance(restored.task, ExamplesTask):
+        return _predict_examples(restored, restored.task, data)
     task = series_task(restored, data)
     predicted = np.asarray(restored.apply(task.next_inputs()))
     names = np.array(task.series_names())
     if task.classes is not None:
         table = {} if task.group is None else {task.group: names}
-        table["prediction"] = np.array(task.classes)[predicted.argmax(-1)]
-        probabilities = np.asarray(jax.nn.softmax(predicted, axis=-1))
-        of_classes = zip(task.classes, probabilities.T, strict=True)
-        return table | {f"p({name})": values for name, values in of_classes}
+        return table | _of_classes(predicted, task.classes)
     forecasts = task.next_in_units(predicted)
     steps = np.arange(1, task.horizon + 1)
     table = {} if task.group is None else {task.group: names.repeat(task.horizon)}
@@ -69,6 +78,42 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
     return table
 
 
+def _predict_examples(restored, task, data):
+    """The table of an `ExamplesTask`."""
+    if data is not None:
+        is_file = is_path(data)
+        data = os.path.expanduser(os.fspath(data)) if is_file else _table_of(data)
+    new = task.new_examples(data)
+    n, parts = len(new.names), []
+    for first in range(0, n, size := min(restored.training.batch_size, n)):
+        # The last batch is filled up, so that one program is compiled.
+        rows = np.minimum(np.arange(first, first + size), n - 1)
+        mask = None if new.mask is None else new.mask[rows]
+        parts.append(np.asarray(restored.apply(new.inputs[rows], mask=mask)))
+    predicted, table = np.concatenate(parts)[:n], {new.column: new.names}
+    if task.spec.l_output is not None:
+        is_valid = np.ones(predicted.shape[:2], bool) if new.mask is None else new.mask
+        example, step = np.nonzero(is_valid)
+        predicted, table = (
+            predicted[is_valid],
+            {new.column: new.names[example], "step": step},
+        )
+    if task.spec.targets == "classification":
+        return table | _of_classes(predicted, task.classes or range(task.spec.d_output))
+    values = task.scales.unscaled(predicted).T
+    if len(values) == 1:
+        return table | {"prediction": values[0]}
+    return table | {f"prediction {i}": column for i, column in enumerate(values)}
+
+
+def _of_classes(logits, classes):
+    """The most likely class of each row, and the probabilities of all."""
+    table = {"prediction": np.array(classes)[logits.argmax(-1)]}
+    probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
+    of_classes = zip(classes, probabilities.T, strict=True)
+    return table | {f"p({name})": values for name, values in of_classes}
+
+
 def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     """Returns the task of a run on other data, with the statistics of the training.
 
@@ -82,16 +127,18 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     task = restored.task
     if not isinstance(task, SeriesTask):
         raise ValueError(
-            "`restored` must be a model of a SeriesTask to predict what follows rows, "
-            f"got one of {type(task).__name__}; `evaluate_run` and `predictions` are "
-            "of its splits, and `generate` continues a text."
+            "`restored` must be a model of a SeriesTask for other rows, or to predict "
+            "also of an ArrayTask or a LongTable, got one of "
+            f"{type(task).__name__}; `evaluate_run` and `predictions` are of its "
+            "splits, and `generate` continues a text."
         )
     if data is None:
         return task
     if is_path(data):
         path = os.path.expanduser(os.fspath(data))
         return task.on(columns.read(path, task.format))
-    return task.on(_table_of(data, task))
+    time = (task.time,) if isinstance(task.time, str) else task.time or ()
+    return task.on(_table_of(data, task.format, time))
 
 
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
@@ -99,9 +146,8 @@ def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(data, str | os.PathLike)
 
 
-def _table_of(frame, task):
+def _table_of(frame, format=None, time=()):
     """Columns in memory as a table."""
-    time = (task.time,) if isinstance(task.time, str) else task.time or ()
     # The time of a data frame is often its index.
     if not set(time) <= {*_names(frame)} and hasattr(frame, "reset_index"):
         frame = frame.reset_index()
@@ -113,7 +159,7 @@ def _table_of(frame, task):
             "is none."
         )
     load = {name: partial(arrays.__getitem__, name) for name in arrays}
-    return Table("the data", task.format, load)
+    return Table("the data", format or TableFormat(), load)
 
 
 def _names(frame):

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -19,8 +20,16 @@ from ssm_jax.evaluation.forecast import errors_by_series, interval_widths
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import LRU
-from ssm_jax.tasks import Digits, SeriesTask, Shift, TableFormat
+from ssm_jax.tasks import (
+    ArrayTask,
+    Digits,
+    LongTable,
+    SeriesTask,
+    Shift,
+    TableFormat,
+)
 from ssm_jax.training import TrainConfig
+from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
 
 WINDOW, HORIZON, HOURS = 24, 6, 500
@@ -287,3 +296,165 @@ def test_format_of_the_training_is_that_of_new_files(tmp_path):
     restored = restored_on(tmp_path, format=TableFormat(decimal=","))
     found = predict(restored, tmp_path / "a.csv")["forecast"]
     np.testing.assert_array_equal(found, predict(restored)["forecast"])
+
+
+N, LENGTH = 40, 5
+RNG = np.random.default_rng(1)
+LENGTHS = RNG.integers(1, LENGTH + 1, N)
+VALID = np.arange(LENGTH) < LENGTHS[:, None]
+
+
+class Means(nn.Module):
+    """Predicts multiples of the mean of the inputs, of each step or of all valid."""
+
+    n: int
+    per_step: bool = False
+
+    def __call__(self, x, mask=None):
+        x = x.mean(-1) if x.ndim == 3 else x.astype(float)
+        if not self.per_step:
+            x = jnp.mean(x, 1, where=True if mask is None else mask)
+        return x[..., None] * (jnp.arange(self.n) + 1.0), None
+
+
+def run_on(task, folder, **fields):
+    """A model of a task whose file is not there any more, but its statistics."""
+    (folder / "run").mkdir()
+    work = WorkDir(folder / "run")
+    work.write_statistics(task)
+    task = work.with_statistics(task)
+    (folder / task.file).unlink()
+    return Restored(Means(task.spec.d_output, **fields), {}, task, TRAINING, 1)
+
+
+def arrays_run(folder, x, y, **fields):
+    split = np.array(["train", "validation", "test", "train"] * (N // 4))
+    np.savez(folder / "a.npz", inputs=x, targets=y, split=split)
+    options = {"file": "a.npz", "data_dir": str(folder), "length": LENGTH}
+    per_step = fields.get("per_step", False)
+    return run_on(ArrayTask(**options, **fields), folder, per_step=per_step)
+
+
+def class_columns(logits, names):
+    p = np.exp(logits - logits.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    return {f"p({name})": p[..., i] for i, name in enumerate(names)}
+
+
+def assert_table(table, expected):
+    assert list(table) == list(expected)
+    for name, values in expected.items():
+        if np.asarray(values).dtype.kind == "f":
+            np.testing.assert_allclose(table[name], values, rtol=1e-4, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(table[name], values)
+
+
+def test_values_of_new_arrays_are_by_the_scale_of_the_training(tmp_path):
+    x, y = RNG.normal(size=(N, LENGTH, 3)) * 7 + 50, RNG.normal(size=(N, 2)) * 9 - 4
+    restored = arrays_run(
+        tmp_path, x, y, inputs="vector", d_input=3, targets="regression", d_output=2,
+        standardize=True,
+    )  # fmt: skip
+    new = x * 3 + 100
+    np.savez(tmp_path / "new.npz", inputs=new, lengths=LENGTHS)
+    is_train = np.arange(N) % 4 % 3 == 0
+    steps, targets = x[is_train].reshape(-1, 3), y[is_train]
+    scaled = ((new - steps.mean(0)) / steps.std(0)).mean(-1)
+    mean = np.mean(scaled, 1, where=VALID)
+    expected = mean[:, None] * [1, 2] * targets.std(0) + targets.mean(0)
+    columns = {f"prediction {i}": expected[:, i] for i in range(2)}
+    table = predict(restored, tmp_path / "new.npz")
+    assert_table(table, {"id": np.arange(N), **columns})
+    one = predict(restored, {"inputs": new[:1].tolist(), "lengths": LENGTHS[:1]})
+    assert_table(one, {name: values[:1] for name, values in table.items()})
+
+
+@pytest.mark.parametrize("classes", [None, ("b", "a")])
+def test_classes_of_each_step_of_new_arrays(tmp_path, classes):
+    tokens = RNG.integers(0, 4, (N, LENGTH))
+    labels = tokens % 2 if classes is None else np.array(classes)[tokens % 2]
+    restored = arrays_run(
+        tmp_path, tokens, labels, inputs="token", d_input=4, d_output=2,
+        targets="classification", classes=classes, per_step=True,
+    )  # fmt: skip
+    logits = (tokens[..., None] * [1.0, 2.0])[VALID]
+    example, step = np.nonzero(VALID)
+    names = classes or (0, 1)
+    expected = {"id": example, "step": step}
+    expected["prediction"] = np.array(names)[logits.argmax(-1)]
+    table = predict(restored, {"inputs": tokens, "lengths": LENGTHS})
+    assert_table(table, expected | class_columns(logits, names))
+
+
+def table_run(folder, **fields):
+    rows = [f"{i},{3 * i + t},{i},{'uv'[i % 2]}" for t in (0, 1) for i in range(N)]
+    (folder / "a.csv").write_text("\n".join(["who,x,size,kind", *rows]))
+    options = {"file": "a.csv", "data_dir": str(folder), "length": LENGTH}
+    options |= {"example": "who", "features": ("x",)}
+    return run_on(LongTable(**options, **fields), folder)
+
+
+NEW_ROWS = {
+    "x": ["40", "7", "", "8", "50"],
+    "who": ["Zoe", "Al", "Zoe", "Al", "Zoe"],
+}
+
+
+@pytest.mark.parametrize("target", ["size", "kind"])
+def test_examples_of_a_new_table_have_their_names(tmp_path, target):
+    classes = ("v", "u") if target == "kind" else None
+    restored = table_run(tmp_path, target=target, classes=classes, missing="mean")
+    rows = ["x,who", *map(",".join, zip(*NEW_ROWS.values(), strict=True))]
+    (tmp_path / "new.csv").write_text("\n".join(rows))
+    scales = restored.task.scales
+    x = (np.array([[40, np.nan, 50], [7, 8, np.nan]]) - scales.inputs.mean[0]) / (
+        scales.inputs.std[0]
+    )
+    means = np.array([np.nansum(x[0]) / 3, np.nansum(x[1]) / 2])
+    expected = {"who": ["Zoe", "Al"]}
+    if classes is None:
+        values = means * scales.targets.std[0] + scales.targets.mean[0]
+        expected["prediction"] = values
+    else:
+        logits = means[:, None] * [1, 2]
+        expected["prediction"] = np.array(classes)[logits.argmax(-1)]
+        expected |= class_columns(logits, classes)
+    assert_table(predict(restored, tmp_path / "new.csv"), expected)
+    assert_table(predict(restored, NEW_ROWS), expected)
+
+
+def test_new_examples_that_do_not_fit_are_refused(tmp_path):
+    tokens = RNG.integers(0, 4, (N, LENGTH))
+    fields = {"targets": "classification", "d_output": 4}
+    for name in ("tokens", "vectors", "table"):
+        (tmp_path / name).mkdir()
+    of_tokens = arrays_run(
+        tmp_path / "tokens", tokens, tokens[:, 0], inputs="token", d_input=4, **fields
+    )
+    with refuses("inputs", "(40, 4)"):
+        predict(of_tokens, {"inputs": tokens[:, :4]})
+    with refuses("inputs", 5):
+        predict(of_tokens, {"inputs": tokens + 2})
+    with refuses("file", "none in the data"):
+        predict(of_tokens, {"inputs": tokens[:0]})
+    np.savez(tmp_path / "b.npz", x=tokens)
+    with refuses("file", "got x in", rule="b.npz"):
+        predict(of_tokens, tmp_path / "b.npz")
+    with refuses("file", "none.npz", error=FileNotFoundError):
+        predict(of_tokens, tmp_path / "none.npz")
+    of_vectors = arrays_run(
+        tmp_path / "vectors", tokens, tokens[:, 0], inputs="vector", d_input=1, **fields
+    )
+    with refuses("inputs", "nan at (0, 0)", rule="finite"):
+        predict(of_vectors, {"inputs": np.full((1, LENGTH), np.nan)})
+    of_table = table_run(tmp_path / "table", target="size")
+    with refuses("missing", "1 of 'x'"):
+        predict(of_table, NEW_ROWS)
+    with refuses("features", "'x'"):
+        predict(of_table, {"who": ["a"]})
+    with refuses("length", 5):
+        predict(of_table, {"who": ["a"] * 6, "x": [1] * 6})
+    (tmp_path / "empty.csv").write_text("who,x\n")
+    with refuses("file", "empty.csv"):
+        predict(of_table, tmp_path / "empty.csv")

@@ -1,11 +1,15 @@
 """Examples in memory, of splits that are drawn or given; shared by tasks on files."""
 
-from collections.abc import Sequence
+import abc
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssm_jax.tasks import base
+from ssm_jax.files import read_arrays
+from ssm_jax.tasks import base, order, user_files
+from ssm_jax.tasks.series.columns import Table
 
 
 class Scale(NamedTuple):
@@ -49,6 +53,62 @@ class Scale(NamedTuple):
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
 
+class Scales(NamedTuple):
+    """What inputs and targets are normalised by; None where they are not."""
+
+    inputs: Scale | None = None
+    targets: Scale | None = None
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Scales":
+        """Returns the scales of `arrays`."""
+        return cls(**{
+            name: Scale(arrays[f"{name}/mean"], arrays[f"{name}/std"])
+            for name in cls._fields
+            if f"{name}/mean" in arrays
+        })  # fmt: skip
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns the numbers as arrays by name."""
+        return {
+            f"{name}/{moment}": values
+            for name, scale in self._known().items()
+            for moment, values in scale._asdict().items()
+        }
+
+    def described(self) -> dict[str, Any]:
+        """Returns the numbers as values of JSON."""
+        return {name: scale.described() for name, scale in self._known().items()}
+
+    def unscaled(self, targets: np.ndarray) -> np.ndarray:
+        """Returns targets or predictions as they are in the file, float64."""
+        targets, scale = np.asarray(targets, np.float64), self.targets
+        return targets if scale is None else targets * scale.std + scale.mean
+
+    def apply_to_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        """Returns inputs as a model reads them."""
+        return inputs if self.inputs is None else self.inputs.apply(inputs)
+
+    def _known(self) -> dict[str, Scale]:
+        return {name: s for name, s in self._asdict().items() if s is not None}
+
+
+class NewExamples(NamedTuple):
+    """Examples without targets, which a model predicts.
+
+    Attributes:
+      column: What their names are called.
+      names: Name of each example, or its index, ``(n,)``.
+      inputs: As those of a `Batch`, of all examples.
+      mask: As that of a `Batch`, or None.
+    """
+
+    column: str
+    names: np.ndarray
+    inputs: np.ndarray
+    mask: np.ndarray | None
+
+
 class Examples(NamedTuple):
     """All examples of a file.
 
@@ -58,8 +118,7 @@ class Examples(NamedTuple):
       lengths: Number of valid steps of each sequence, or None.
       length: Number of steps of a sequence, ``l``, with padding.
       rows: The examples of each split.
-      input_scale: What the inputs were divided by, or None.
-      target_scale: What the targets were divided by, or None.
+      scales: What the inputs and the targets were normalised by.
     """
 
     inputs: np.ndarray
@@ -67,40 +126,32 @@ class Examples(NamedTuple):
     lengths: np.ndarray | None
     length: int
     rows: dict[str, np.ndarray]
-    input_scale: Scale | None = None
-    target_scale: Scale | None = None
+    scales: Scales = Scales()
 
-    def standardized(self, *, inputs: bool, targets: bool) -> "Examples":
-        """Returns the examples with inputs or targets of mean 0 and deviation 1."""
-        examples, train = self, self.rows["train"]
-        if inputs and len(train):
-            scale = Scale.of(self.inputs[train], self.mask(train))
-            values = scale.apply(self.inputs)
-            examples = examples._replace(inputs=values, input_scale=scale)
-        if targets and len(train):
-            # Of each step, those of padding do not count.
-            valid = self.mask(train) if self.targets.ndim == 3 else None
-            scale = Scale.of(self.targets[train], valid)
-            values = scale.apply(self.targets)
-            examples = examples._replace(targets=values, target_scale=scale)
-        return examples
+    def measured(self, *, inputs: bool, targets: bool) -> Scales:
+        """Returns the scales of inputs or targets in the train split."""
+        train = self.rows["train"]
+        if not len(train):
+            return Scales()
+        # Of targets of each step, those of padding do not count.
+        valid = self.mask(train) if self.targets.ndim == 3 else None
+        return Scales(
+            Scale.of(self.inputs[train], self.mask(train)) if inputs else None,
+            Scale.of(self.targets[train], valid) if targets else None,
+        )
 
-    def unscaled(self, targets: np.ndarray) -> np.ndarray:
-        """Returns targets or predictions as they are in the file, float64."""
-        targets = np.asarray(targets, np.float64)
-        scale = self.target_scale
-        return targets if scale is None else targets * scale.std + scale.mean
-
-    def described(self) -> dict[str, Any]:
-        """Returns the scales as values of JSON."""
-        scales = {"inputs": self.input_scale, "targets": self.target_scale}
-        return {name: s.described() for name, s in scales.items() if s is not None}
+    def standardized(self, scales: Scales) -> "Examples":
+        """Returns the examples with inputs and targets normalised by scales."""
+        targets = self.targets
+        if scales.targets is not None:
+            targets = scales.targets.apply(targets)
+        inputs = scales.apply_to_inputs(self.inputs)
+        return self._replace(inputs=inputs, targets=targets, scales=scales)
 
     def mask(self, indices: np.ndarray) -> np.ndarray | None:
         """Returns where steps of some examples are valid, None if all are."""
-        if self.lengths is None:
-            return None
-        return np.arange(self.length) < self.lengths[indices][..., None]
+        lengths = None if self.lengths is None else self.lengths[indices]
+        return valid_steps(lengths, self.length)
 
     def take(
         self,
@@ -118,6 +169,124 @@ class Examples(NamedTuple):
             loss_mask = loss_mask[:, None] & steps
         # Indexing by an array copies: the caller may modify the batch.
         return base.Batch(self.inputs[indices], self.targets[indices], loss_mask, mask)
+
+
+class ExamplesTask(order.FiniteTask):
+    """A task on `Examples`, normalised by their train split or that of a training.
+
+    Attributes:
+      classes: The labels of a classification, if they are not integers from 0.
+      statistics: File of `compute_statistics` of the data of a training, which are used
+        instead of those of this file. None means those of this file.
+    """
+
+    classes: tuple[str, ...] | None
+    statistics: str | None
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> base.TaskSpec:
+        """The shapes and types of the batches."""
+
+    @abc.abstractmethod
+    def new_examples(self, data: str | Table | None = None) -> NewExamples:
+        """Reads examples of which no target is known.
+
+        Args:
+          data: A file, or its columns or arrays in memory, as the task reads them; no
+            target is read. None means the file of the task.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: As for `batch`.
+        """
+
+    @abc.abstractmethod
+    def _read(self) -> Examples:
+        """Reads the file of the task."""
+
+    @property
+    @abc.abstractmethod
+    def _is_scaled(self) -> dict[str, bool]:
+        """Whether inputs and targets are normalised."""
+
+    def in_units(
+        self,
+        values: np.ndarray,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+    ) -> np.ndarray:
+        """Returns targets or predictions of a batch of a regression as in the file.
+
+        Args:
+          values: Targets, or predictions of a model, ``(b, ..., d_output)``.
+          split: The split of `batch`, like the other arguments, on which the result
+            does not depend.
+          index: See ``split``.
+          batch_size: See ``split``.
+          seed: See ``split``.
+
+        Returns:
+          float64, of the shape of ``values``.
+        """
+        del split, index, batch_size, seed
+        return self.scales.unscaled(values)
+
+    def compute_statistics(self) -> dict[str, np.ndarray]:
+        """Returns means and standard deviations of the training, for `statistics`.
+
+        Raises:
+          ValueError: As for `batch`.
+        """
+        return self.scales.arrays()
+
+    @functools.cached_property
+    def scales(self) -> Scales:
+        """What inputs and targets are normalised by."""
+        if self.statistics is None:
+            return self._examples.scales
+        return self._stored(self.statistics)
+
+    # Once by each object, so that all its batches are of one state of the file.
+    @functools.cached_property
+    def _examples(self) -> Examples:
+        return self._read()
+
+    def _standardized(self, examples: Examples) -> Examples:
+        """Examples normalised by the statistics of the training, or by their own."""
+        if self.statistics is not None:
+            return examples.standardized(self.scales)
+        return examples.standardized(examples.measured(**self._is_scaled))
+
+    def _stored(self, file: str) -> Scales:
+        """The scales of a file of `compute_statistics`."""
+        sizes = {"inputs": self.spec.d_input, "targets": self.spec.d_output}
+        ours = {
+            f"{name}/{moment}": (sizes[name],)
+            for name, is_scaled in self._is_scaled.items()
+            for moment in Scale._fields
+            if is_scaled
+        }
+        arrays, found = {}, None
+        try:
+            arrays = read_arrays(user_files.path_of(None, file))
+            found = {name: array.shape for name, array in arrays.items()}
+        except ValueError as error:
+            found = error
+        if found != ours:
+            raise ValueError(
+                f"`statistics` must be a file of the arrays {ours}, got "
+                f"{file} with {found}; `compute_statistics` of the task of "
+                "the training returns its arrays."
+            )
+        return Scales.of_arrays(arrays)
+
+
+def valid_steps(lengths: np.ndarray | None, length: int) -> np.ndarray | None:
+    """Returns the mask of sequences of ``lengths`` steps, None if all are valid."""
+    return None if lengths is None else np.arange(length) < lengths[..., None]
 
 
 def drawn_splits(

@@ -9,12 +9,13 @@ import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, order, user_files
+from ssm_jax.tasks import base, user_files
 from ssm_jax.tasks.arrays import checks, examples
+from ssm_jax.tasks.series.columns import Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArrayTask(order.FiniteTask):
+class ArrayTask(examples.ExamplesTask):
     """Regression or classification on the arrays of an npz file.
 
     The file has these arrays, for ``n`` examples; of pairs, the axes from the length on
@@ -43,6 +44,8 @@ class ArrayTask(order.FiniteTask):
       standardize: Whether numbers, inputs as well as targets, have mean 0 and standard
         deviation 1, for each feature or value, in the train split; `in_units` is the
         inverse for targets.
+      statistics: File of `compute_statistics` of the data of a training, which are used
+        instead of those of this file. None means those of this file.
       per_step: Whether each step has a target.
       pair: Whether an example is a pair of sequences, with one target.
       validation_fraction: Part of the examples for validation, and
@@ -90,6 +93,7 @@ class ArrayTask(order.FiniteTask):
     classes: tuple[str, ...] | None = None
     class_weight: Literal["balanced"] | None = None
     standardize: bool = False
+    statistics: str | None = None
     per_step: bool = False
     pair: bool = False
     validation_fraction: Fraction = 0.1
@@ -146,38 +150,36 @@ class ArrayTask(order.FiniteTask):
     ) -> base.Batch:
         return self._examples.take(split, indices, loss_mask, per_step=self.per_step)
 
-    def in_units(
-        self,
-        values: np.ndarray,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-    ) -> np.ndarray:
-        """Returns targets or predictions of a batch of a regression as in the file.
-
-        Args:
-          values: Targets, or predictions of a model, ``(b, ..., d_output)``.
-          split: The split of `batch`, like the other arguments, on which the result
-            does not depend.
-          index: See ``split``.
-          batch_size: See ``split``.
-          seed: See ``split``.
-
-        Returns:
-          float64, of the shape of ``values``.
-        """
-        del split, index, batch_size, seed
-        return self._examples.unscaled(values)
+    @override
+    def new_examples(self, data: str | Table | None = None) -> examples.NewExamples:
+        if isinstance(data, Table):
+            file, path = data, data.path
+        else:
+            path = data or self._path()
+            user_files.check_is_there(path)
+            file = user_files.npz(path)
+        arrays = _arrays(self, file, path, ("inputs",))
+        inputs = self.scales.apply_to_inputs(arrays["inputs"])
+        if not len(inputs):
+            raise ValueError(f"`file` must have examples, got none in {path}.")
+        mask = examples.valid_steps(arrays.get("lengths"), self.length)
+        return examples.NewExamples("id", np.arange(len(inputs)), inputs, mask)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes scales and classes, in values of JSON, for an export."""
-        about = self._examples.described()
+        about = self.scales.described()
         return about if self.classes is None else about | {"classes": [*self.classes]}
 
-    # Once by each object, so that all its batches are of one state of the file.
-    @functools.cached_property
-    def _examples(self) -> examples.Examples:
+    @property
+    @override
+    def _is_scaled(self) -> dict[str, bool]:
+        return {
+            "inputs": self.standardize and self.inputs == "vector",
+            "targets": self.standardize and self.targets == "regression",
+        }
+
+    @override
+    def _read(self) -> examples.Examples:
         path = self._path()
         user_files.check_is_there(path)
         return _examples(self, user_files.state_of(path))
@@ -192,14 +194,26 @@ def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
     del state
     path = task._path()
     file = user_files.npz(path)
-    for name in ("inputs", "targets"):
+    arrays = _arrays(task, file, path, ("inputs", "targets"))
+    found = examples.Examples(
+        arrays["inputs"], arrays["targets"], arrays.get("lengths"), task.length,
+        _rows(task, file, len(arrays["inputs"]), path),
+    )  # fmt: skip
+    return task._standardized(found)
+
+
+def _arrays(task, file, path, names):
+    """The arrays of some names, and ``lengths`` if it is there, as in a batch."""
+    for name in names:
         if name not in file:
             raise ValueError(
-                f"`file` must have the arrays inputs and targets, got "
+                f"`file` must have the arrays {' and '.join(names)}, got "
                 f"{', '.join(file) or 'none'} in {path}; write it by `np.savez`."
             )
+    # An array in memory is its own layout.
+    layout_of = file.__getitem__ if isinstance(file, Table) else file.layout
     # Of a single number, which has no axis, the check below says so.
-    n, pair = (*file.layout("inputs").shape, 1)[0], (2,) if task.pair else ()
+    n, pair = (*layout_of("inputs").shape, 1)[0], (2,) if task.pair else ()
     steps, width = (*pair, task.length), (task.d_input,)
     target_shape = (n, task.length) if task.per_step else (n,)
     vectors, classes = task.inputs == "vector", task.targets == "classification"
@@ -214,11 +228,12 @@ def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
         ),
         "lengths": ((n, *pair), task.length + 1),
     }
-    expected = {name: kind for name, kind in expected.items() if name in file}
+    wanted = [name for name in (*names, "lengths") if name in file]
+    expected = {name: expected[name] for name in wanted}
     shapes = {}
     # All headers before the first array, which may have gigabytes.
     for name, (shape, n_integers) in expected.items():
-        layout = file.layout(name)
+        layout = layout_of(name)
         # Of one number, the file may lack the last axis.
         is_short = n_integers is None and (*layout.shape, 1) == shape
         shapes[name] = layout.shape if is_short else shape
@@ -227,7 +242,7 @@ def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
         else:
             checks.check_layout(layout, name, shapes[name], n_integers, path)
     labels = None
-    if task.classes is not None:
+    if task.classes is not None and "targets" in expected:
         labels = examples.class_indices(file["targets"], task.classes, path)
     arrays = {
         name: labels
@@ -243,13 +258,7 @@ def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
             f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
             "empty sequences out."
         )
-    found = examples.Examples(
-        arrays["inputs"], arrays["targets"], lengths, task.length,
-        _rows(task, file, n, path),
-    )  # fmt: skip
-    if not task.standardize:
-        return found
-    return found.standardized(inputs=vectors, targets=not classes)
+    return arrays
 
 
 def _check_labels(layout, shape, path):

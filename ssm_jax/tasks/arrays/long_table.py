@@ -3,19 +3,19 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, order, user_files
+from ssm_jax.tasks import base, user_files
 from ssm_jax.tasks.arrays import examples
 from ssm_jax.tasks.series import columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LongTable(order.FiniteTask):
+class LongTable(examples.ExamplesTask):
     r"""Regression or classification: sequences of a table in long format.
 
     Each row is a step. A column names the example that the step belongs to, another has
@@ -39,6 +39,8 @@ class LongTable(order.FiniteTask):
       class_weight: ``"balanced"`` for classes of different frequency; see `TaskSpec`.
       missing: ``"error"`` refuses missing values of features; ``"mean"`` replaces one
         by the mean of its column.
+      statistics: File of `compute_statistics` of the data of a training, which are used
+        instead of those of this file. None means those of this file.
       validation_fraction: Part of the examples for validation, and
       test_fraction: that for testing, drawn once and for all.
 
@@ -80,6 +82,7 @@ class LongTable(order.FiniteTask):
     classes: tuple[str, ...] | None = None
     class_weight: Literal["balanced"] | None = None
     missing: Literal["error", "mean"] = "error"
+    statistics: str | None = None
     validation_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
@@ -128,38 +131,31 @@ class LongTable(order.FiniteTask):
     ) -> base.Batch:
         return self._examples.take(split, indices, loss_mask)
 
-    def in_units(
-        self,
-        values: np.ndarray,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-    ) -> np.ndarray:
-        """Returns targets or predictions of a batch in the units of the file.
-
-        Args:
-          values: Targets, or predictions of a model, ``(b, 1)``.
-          split: The split of `batch`, like the other arguments, on which the result
-            does not depend.
-          index: See ``split``.
-          batch_size: See ``split``.
-          seed: See ``split``.
-
-        Returns:
-          float64, ``(b, 1)``.
-        """
-        del split, index, batch_size, seed
-        return self._examples.unscaled(values)
+    @override
+    def new_examples(
+        self, data: str | columns.Table | None = None
+    ) -> examples.NewExamples:
+        is_table = isinstance(data, columns.Table)
+        table = data if is_table else columns.read(data or self._path())
+        read = _sequences(self, table)
+        names = table[self.example][read.first_rows]
+        # Missing values are the mean, which is 0.
+        inputs = np.nan_to_num(self.scales.apply_to_inputs(read.inputs), copy=False)
+        mask = examples.valid_steps(read.lengths, self.length)
+        return examples.NewExamples(self.example, names, inputs, mask)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes features, scales and classes, in values of JSON, for an export."""
-        about = {"features": [*self.features], **self._examples.described()}
+        about = {"features": [*self.features], **self.scales.described()}
         return about if self.classes is None else about | {"classes": [*self.classes]}
 
-    # Once by each object, so that all its batches are of one state of the file.
-    @functools.cached_property
-    def _examples(self) -> examples.Examples:
+    @property
+    @override
+    def _is_scaled(self) -> dict[str, bool]:
+        return {"inputs": True, "targets": self.classes is None}
+
+    @override
+    def _read(self) -> examples.Examples:
         return _examples(self, columns.read(self._path()))
 
     def _path(self):
@@ -169,6 +165,39 @@ class LongTable(order.FiniteTask):
 # Read again if the file has changed since.
 @functools.lru_cache(maxsize=4)
 def _examples(task: LongTable, table: columns.Table) -> examples.Examples:
+    read = _sequences(task, table)
+    targets, n = _targets(task, table, read), len(read.inputs)
+    rows = examples.drawn_splits(n, task.validation_fraction, task.test_fraction)
+    found = task._standardized(
+        examples.Examples(read.inputs, targets, read.lengths, task.length, rows)
+    )
+    # Missing values are the mean now, as the scale leaves them out.
+    return found._replace(inputs=np.nan_to_num(found.inputs, copy=False))
+
+
+class _Sequences(NamedTuple):
+    """The features of a table: a row of it is a step of an example.
+
+    Attributes:
+      inputs: float64, ``(n, length, k)``, NaN where a value is missing.
+      lengths: Number of valid steps, or None if all are.
+      rows: The rows of the table, example by example, in the order of their steps.
+      first_of_row: Position in ``rows`` of the first step of the example, of each.
+    """
+
+    inputs: np.ndarray
+    lengths: np.ndarray | None
+    rows: np.ndarray
+    first_of_row: np.ndarray
+
+    @property
+    def first_rows(self) -> np.ndarray:
+        """The row of the first step of each example."""
+        return self.rows[np.unique(self.first_of_row)]
+
+
+def _sequences(task, table):
+    """The sequences of a table, which are checked."""
     example_of_row, lengths = group(table, task.example)
     n, path = len(lengths), table.path
     if lengths.max() > task.length:
@@ -184,13 +213,8 @@ def _examples(task: LongTable, table: columns.Table) -> examples.Examples:
     values = [_numbers(table, name, task.missing) for name in task.features]
     inputs = np.zeros((n, task.length, len(values)))
     inputs[example_of_row, step] = np.stack(values, -1)
-    targets = _targets(task, table, by_example, first)
     padded = lengths if lengths.min() < task.length else None
-    rows = examples.drawn_splits(n, task.validation_fraction, task.test_fraction)
-    found = examples.Examples(inputs, targets, padded, task.length, rows)
-    found = found.standardized(inputs=True, targets=task.classes is None)
-    # Missing values are the mean now, as the scale leaves them out.
-    return found._replace(inputs=np.nan_to_num(found.inputs, copy=False))
+    return _Sequences(inputs, padded, by_example, first)
 
 
 def group(table: columns.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -214,23 +238,23 @@ def group(table: columns.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     return example_of_row, np.bincount(example_of_row)
 
 
-def _targets(task, table, by_example, first):
+def _targets(task, table, read):
     """The target of each example, which is the same in all of its rows."""
     values = _present(table, task.target, "target")
     if task.classes is None:
         values = _numbers(table, task.target, "error", "target")
-    in_order = values[by_example]
-    differs = in_order != in_order[first]
+    in_order = values[read.rows]
+    differs = in_order != in_order[read.first_of_row]
     if differs.any():
-        row = by_example[np.argmax(differs)]
-        other = by_example[first[np.argmax(differs)]]
+        row = read.rows[np.argmax(differs)]
+        other = read.rows[read.first_of_row[np.argmax(differs)]]
         raise ValueError(
             "`target` must be the same in all rows of an example, got "
             f"{table.shown(task.target, row)}, and {str(table[task.target][other])!r} "
             f"in {table.place(other)}; `example` names the column that tells examples "
             "apart."
         )
-    targets = in_order[np.unique(first)]
+    targets = values[read.first_rows]
     if task.classes is None:
         return targets[:, None]
     return examples.class_indices(

@@ -1,5 +1,6 @@
 """ArrayTask: each example of a file in one split, with its target and its length."""
 
+import dataclasses
 import zipfile
 
 import chex
@@ -194,3 +195,21 @@ def test_standardized_numbers_have_mean_0_and_deviation_1_in_train(lengths, tmp_
     np.testing.assert_allclose(batch.targets.std(0), 1, atol=1e-3)
     units = it.in_units(batch.targets, "train", 0, 32, 0)
     assert all(np.isclose(x[:, 0, :2], row, atol=1e-3).all(1).any() for row in units)
+
+
+def test_statistics_of_a_training_are_those_of_other_files(tmp_path):
+    it = task(tmp_path, VECTORS, VECTORS[:, 0, :2], standardize=True)
+    stored = str(tmp_path / "statistics.npz")
+    np.savez(stored, **it.compute_statistics())
+    before, scales = it.batch("test", 0, 4, seed=0), it.scales
+    (tmp_path / "new").mkdir()
+    x = 3 * VECTORS + 7
+    fields = {"standardize": True, "statistics": stored}
+    other = task(tmp_path / "new", x, x[:, 0, :2], **fields)
+    after = other.batch("test", 0, 4, seed=0)
+    for name, scale in scales._asdict().items():
+        expected = 3 * getattr(before, name) + (7 + 2 * scale.mean) / scale.std
+        np.testing.assert_allclose(getattr(after, name), expected, rtol=1e-4)
+    chex.assert_trees_all_equal(other.compute_statistics(), it.compute_statistics())
+    with refuses("statistics", "statistics.npz", rule="(3,)"):
+        dataclasses.replace(other, standardize=False).batch("test", 0, 4, seed=0)
