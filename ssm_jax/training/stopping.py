@@ -28,7 +28,10 @@ def evaluations_since_best(lines: Iterable[Mapping[str, Any]], spec: TaskSpec) -
       >>> from ssm_jax.tasks import Digits
       >>> losses = [0.9, 0.5, 0.5, 0.6]
       >>> name = "validation/accuracy"
-      >>> lines = [{name: 0.2, "validation/loss": loss} for loss in losses]
+      >>> lines = [
+      ...     {"step": step, name: 0.2, "validation/loss": loss}
+      ...     for step, loss in enumerate(losses, 1)
+      ... ]
       >>> evaluations_since_best(lines, Digits().spec)
       2
     """

@@ -104,7 +104,9 @@ LOSSES = {
 def test_evaluations_are_counted_after_the_best(losses, count):
     spec = Shift(length=16, n_shifts=2).spec
     found = [{"step": 1, "train/loss": 0.0}]
-    found += [{"validation/r2": -x, "validation/loss": x} for x in losses]
+    for step, loss in enumerate(losses, 1):
+        measured = {"validation/r2": -loss, "validation/loss": loss}
+        found.append({"step": step, **measured})
     assert evaluations_since_best(found, spec) == count
 
 
