@@ -1,6 +1,5 @@
 """Predictions on data that a run was not trained on, whole or row by row."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,6 +7,7 @@ from typing import Any, TypeGuard
 
 import jax
 import numpy as np
+from absl import logging
 
 from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.restore import Restored
@@ -57,7 +57,11 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
     """
     if isinstance(restored.task, ExamplesTask):
         return _predict_examples(restored, restored.task, data)
-    task = series_task(restored, data)
+    return _predict_next(restored, series_task(restored, data))
+
+
+def _predict_next(restored, task):
+    """The table of what follows the last rows of a task."""
     predicted = np.asarray(restored.apply(task.next_inputs()))
     names = np.array(task.series_names())
     if task.classes is not None:
@@ -136,9 +140,19 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
         return task
     if is_path(data):
         path = os.path.expanduser(os.fspath(data))
-        return task.on(columns.read(path, task.format))
-    time = (task.time,) if isinstance(task.time, str) else task.time or ()
-    return task.on(_table_of(data, task.format, time))
+        table = columns.read(path, task.format)
+    else:
+        time = (task.time,) if isinstance(task.time, str) else task.time or ()
+        table = _table_of(data, task.format, time)
+    if task.missing == "error":
+        for name in {task.target, *task.inputs} & {*table}:
+            values = table.numbers(name).values
+            if values is not None and (n := int(np.isnan(values).sum())):
+                logging.warning(
+                    "%s of %s has %d missing values, each taken as the one before",
+                    *(repr(name), table.path, n),
+                )
+    return task.on(table)
 
 
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
@@ -215,7 +229,7 @@ class WindowStream:
         step_of_row, n_steps = task.step_of_rows()
         found = None
         if n_steps >= task.window:
-            found = predict(dataclasses.replace(self._restored, task=task))
+            found = _predict_next(self._restored, task)
         self._rows[name] = _last_rows(rows, step_of_row, n_steps - task.window)
         return found
 

@@ -266,20 +266,50 @@ def test_state_is_carried_where_each_step_is_predicted():
     np.testing.assert_allclose(steps, whole[0], atol=1e-5)
 
 
+def open_days(n, last):
+    """The days of four weeks until a date, of which a week has the first ``n``."""
+    days = np.arange(np.datetime64(last) - 27, np.datetime64(last) + 1)
+    weekdays = (days.astype(int) + 3) % 7  # 1970 began on a Thursday.
+    return [str(day) for day in days[weekdays < n]]
+
+
+def test_hours_that_follow_are_those_of_a_shop(tmp_path):
+    hours = [f"{day} {hour:02}:00" for day in open_days(5, "2024-03-08")
+             for hour in range(9, 18)]  # fmt: skip
+    write(tmp_path / "a.csv")
+    task = SeriesTask(
+        file="a.csv", data_dir=str(tmp_path), target="level", time="time", window=1,
+        horizon=11,
+    )  # fmt: skip
+    restored = Restored(Dull(11), {}, task, TRAINING, 1)
+    frame = {"time": hours, "level": np.arange(len(hours), dtype=float)}
+    found = [str(time) for time in predict(restored, frame)["time"].astype("M8[h]")]
+    expected = [f"2024-03-11T{hour:02}" for hour in range(9, 18)]
+    assert found == [*expected, "2024-03-12T09", "2024-03-12T10"]
+
+
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
         (["2024-01-31", "2024-02-29", "2024-03-31"], ["2024-04-30", "2024-05-31"]),
         (["2024-01-30", "2024-02-29", "2024-03-30"], ["2024-04-30", "2024-05-30"]),
         (["2023-10-31", "2023-12-31", "2024-02-29"], ["2024-04-30", "2024-06-30"]),
-        # A Thursday and a Friday: the weekend is left out.
-        (["2024-03-06", "2024-03-07", "2024-03-08"], ["2024-03-11", "2024-03-12"]),
+        # Until a Friday: the weekend is left out.
+        (open_days(5, "2024-03-08"), ["2024-03-11", "2024-03-12"]),
+        (open_days(6, "2024-03-08"), ["2024-03-09", "2024-03-11"]),
         (["2024-03-07", "2024-03-08", "2024-03-09"], ["2024-03-10", "2024-03-11"]),
     ],
-    ids=["month ends", "day 30", "two months", "business days", "days"],
+    ids=[
+        "month ends",
+        "day 30",
+        "two months",
+        "Monday to Friday",
+        "Monday to Saturday",
+        "days",
+    ],
 )
 def test_times_that_follow_are_of_the_calendar(tmp_path, times, expected):
-    frame = {"time": times, "level": [1.0, 2.0, 3.0]}
+    frame = {"time": times, "level": np.arange(len(times), dtype=float)}
     task = SeriesTask(
         file="a.csv", data_dir=str(tmp_path), target="level", time="time", window=1,
         horizon=2,
@@ -458,3 +488,15 @@ def test_new_examples_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "empty.csv").write_text("who,x\n")
     with refuses("file", "empty.csv"):
         predict(of_table, tmp_path / "empty.csv")
+
+
+def test_other_data_may_have_gaps_and_any_order(tmp_path, caplog):
+    write(tmp_path / "a.csv")
+    restored = restored_on(tmp_path)
+    level, last = np.round(LEVEL, 4), np.round(LEVEL, 4)
+    level[-3], last[-3] = np.nan, level[-4]
+    found = predict(restored, {"time": TIMES[::-1], "level": level[::-1]})
+    assert "'level' of the data has 1 missing values" in caplog.text
+    np.testing.assert_allclose(
+        found["forecast"], predict(restored, {"time": TIMES, "level": last})["forecast"]
+    )

@@ -130,7 +130,7 @@ class Table(Mapping[str, np.ndarray]):
         if name not in self:
             raise ValueError(
                 f"`{field}` must be among the columns {', '.join(self)} of "
-                f"{self.path}, got {name!r}; choose one of them."
+                f"{self.path}, got {name!r}; choose one of them, or add it."
             )
         return self[name]
 

@@ -28,6 +28,7 @@ _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 # Of a column of dates, the part that must be dates for the others to be errors.
 _MOST = 0.8
+_FEW = 0.05  # Part of the steps that may be without a row for a guess of `step`.
 _SHOWN = 10  # columns in an error
 
 
@@ -450,7 +451,9 @@ def _timeline_fields(table, time, group, choices):
         step = timeline.usual_step(steps)
         if step is not None and steps.is_date:
             gaps, others = timeline.count_irregular(steps, step)
-            if gaps and not others and not timeline.are_business_days(steps, step):
+            # Where many are left out, as the days or hours in which a shop is closed,
+            # the rows that there are follow each other.
+            if 0 < gaps <= _FEW * len(values) and not others:
                 found["step"] = step
     if table.times(time, group).is_date and (names := _phases(values)):
         found["calendar"] = names
@@ -519,6 +522,14 @@ def _window(n, season):
     return min(period, most)
 
 
+def _rows_per(period, steps):
+    """The usual number of steps of one series in a period of time; None if it is 1."""
+    first, last = steps.spans()[0]
+    _, counts = np.unique(steps.times[first:last] // period, return_counts=True)
+    usual = int(np.median(counts))
+    return usual if usual > 1 else None
+
+
 def _is_numeric(table, name):
     floats = table.numbers(name).values
     return floats is not None and not np.isnan(floats).all()
@@ -549,10 +560,13 @@ def _season(table, steps):
             # Of years, and of steps that do not divide one, there is none.
             return 12 // step.months if step.months in (1, 2, 3, 4, 6) else None
         seconds = 0.0 if step is None else step.size / dates.SECOND
-        if 60 <= seconds < _DAY:
-            return round(_DAY / seconds)
-        if seconds == _DAY:
-            return 5 if timeline.are_business_days(steps, text) else 7
+        others = 0 if text is None else timeline.count_irregular(steps, text)[1]
+        if step is None or others > len(steps.times) / 10:
+            return None
+        if 60 <= seconds <= _DAY:
+            # Fewer than usual where steps are left out each night or weekend.
+            period = _DAY if seconds < _DAY else 7 * _DAY
+            return _rows_per(period * dates.SECOND, steps)
         if seconds == 7 * _DAY:
             return 52
         return None

@@ -19,7 +19,8 @@ _UNITS = {"s": 1, "min": 60, "h": 3_600, "D": 86_400, "W": 7 * 86_400}
 _MONTHS = {"M": 1, "Q": 3, "Y": 12}
 _STEP = re.compile(r"((?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?)?\s*(s|min|h|D|W|M|Q|Y)?")
 _MAX_INSERTED = 100  # steps for each row
-_DAY, _EPOCH_MONDAY = 86_400 * SECOND, 4  # 1970-01-05 was a Monday.
+_DAY, _WEEK = 86_400 * SECOND, 7 * 86_400 * SECOND
+_EPOCH_MONDAY = 4  # 1970-01-05 was a Monday.
 
 
 class Step(NamedTuple):
@@ -276,8 +277,9 @@ def following(
 ) -> np.ndarray | None:
     """Returns the times of the steps after the last one of a series.
 
-    Steps of months keep the day of the month, or its end; those of business days leave
-    out weekends.
+    Steps of months keep the day of the month, or its end. Where steps are left out, as
+    on weekends or at night, the days of the week and the times of day are those that
+    occur.
 
     Args:
       timeline: With times.
@@ -291,7 +293,8 @@ def following(
     """
     assert timeline.times is not None
     text = step or usual_step(timeline)
-    if text is None or count_irregular(timeline, text)[1] > len(timeline.times) / 10:
+    gaps, others = (0, 0) if text is None else count_irregular(timeline, text)
+    if text is None or others > len(timeline.times) / 10:
         return None
     last = float(timeline.times[timeline.bounds[series + 1] - 1])
     ahead = np.arange(1, n + 1)
@@ -310,12 +313,13 @@ def following(
             (ends - 1).astype("datetime64[us]") + days + passed % np.timedelta64(1, "D")
         )
         return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
-    if timeline.is_date and are_business_days(timeline, text):
-        day = np.datetime64(round(last), "us").astype("datetime64[D]")
-        passed = last - day.astype("datetime64[us]").astype(np.int64)
-        days = np.busday_offset(day, ahead, roll="backward").astype("datetime64[us]")
-        return days.astype(np.int64) + passed
-    return last + found.size * ahead
+    if not timeline.is_date or not gaps or _WEEK % found.size:
+        return last + found.size * ahead
+    # Rows may leave out weekends, or the hours in which a shop is closed.
+    known = np.unique(timeline.times % _WEEK)
+    per_week = round(_WEEK / found.size)
+    steps = last + found.size * np.arange(1, per_week * (n // len(known) + 2))
+    return steps[np.isin(steps % _WEEK, known)][:n]
 
 
 def _rows(flags):

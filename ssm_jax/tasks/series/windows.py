@@ -335,11 +335,17 @@ class SeriesTask(order.FiniteTask):
     def on(self, table: Table) -> "SeriesTask":
         """Returns this task on another table, with the statistics of its own.
 
+        Rows are sorted. If the model was trained on data without missing values, one
+        that is missing there is the last observed one.
+
         Args:
           table: The table, with the columns that the fields name. All of its windows
             are of the test split.
         """
-        task = dataclasses.replace(self)
+        task = dataclasses.replace(self, order="sort")
+        if self.missing == "error":
+            # Not marked, as the model has no feature for it.
+            task = dataclasses.replace(task, missing="last", mark_missing=False)
         stored = self.compute_statistics() if self._stored is None else self._stored
         # In place of the cached properties.
         vars(task).update(_table=table, _stored=stored, _is_other=True)
@@ -510,9 +516,10 @@ class SeriesTask(order.FiniteTask):
         sizes = np.diff(steps.bounds)
         if (sizes < self.window).any():
             name = steps.names[int(np.argmin(sizes))]
+            way_out = f"leave {name!r} out, or add" if name else "add"
             raise ValueError(
                 f"`window` must be at most the steps of each series, got {self.window} "
-                f"for {sizes.min()} of {name!r} in {self._path()}; leave that one out."
+                f"for {sizes.min()} in {self._table.path}; {way_out} the rows before."
             )
         return steps.bounds[1:, None] - self.window
 

@@ -71,6 +71,21 @@ def test_hour_that_does_not_recur_is_no_period(tmp_path):
     assert (fields["season"], fields["horizon"], fields["window"]) == (None, 3, 17)
 
 
+@pytest.mark.parametrize(("kind", "season"), [("shop", 6), ("market", 9)])
+def test_closed_days_and_hours_are_left_out(tmp_path, kind, season):
+    hours = np.datetime64("2022-01-03T00") + np.arange(24 * 7 * 60)  # from a Monday
+    hour, weekday = np.arange(len(hours)) % 24, np.arange(len(hours)) // 24 % 7
+    is_open = (hour == 0) & (weekday < 6)
+    if kind == "market":
+        is_open = (hour >= 9) & (hour < 18) & (weekday < 5)
+    rows = [f"{time},{i % 7}" for i, time in enumerate(hours[is_open])]
+    (tmp_path / "a.csv").write_text("time,sales\n" + "\n".join(rows) + "\n")
+    fields = guess(str(tmp_path / "a.csv"))
+    assert "step" not in fields and fields["season"] == season
+    task = SeriesTask(file="a.csv", data_dir=str(tmp_path), **fields)
+    assert len(task.values()) == len(rows) and task.n_examples("test") > 10
+
+
 @pytest.mark.parametrize("n", [80, 117])
 def test_guess_for_a_short_file_has_windows_in_each_split(n, tmp_path):
     np.savez(tmp_path / "a.npz", load=np.random.default_rng(0).normal(size=n))
