@@ -7,6 +7,7 @@ import pytest
 from absl import flags
 
 import benchmarks.__main__ as benchmark
+from ssm_jax.cli.compile_cache import define_compile_cache
 from tests.bad_inputs import refuses
 from tests.cli import programs
 
@@ -17,6 +18,7 @@ def run(*arguments):
     """Runs the program in this process."""
     values = flags.FLAGS
     with programs.fresh_flags():
+        define_compile_cache()
         benchmark.define_flags()
         values(["benchmarks", *arguments])
         benchmark.main(["benchmarks"])
