@@ -128,7 +128,7 @@ class SeriesTask(order.FiniteTask):
       ...     batch = task.batch("test", 0, 2, seed=0)
       ...     values = task.in_units(batch.targets, "test", 0, 2, seed=0)
       >>> batch.inputs.shape, values.round().tolist()
-      ((2, 4, 1), [[84.0, 85.0], [85.0, 86.0]])
+      ((2, 4, 1), [[80.0, 81.0], [81.0, 82.0]])
     """
 
     file: str
