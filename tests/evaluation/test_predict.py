@@ -268,7 +268,7 @@ def test_state_is_carried_where_each_step_is_predicted():
 
 def open_days(n, last):
     """The days of four weeks until a date, of which a week has the first ``n``."""
-    days = np.arange(np.datetime64(last) - 27, np.datetime64(last) + 1)
+    days = np.datetime64(last) - np.arange(27, -1, -1)
     weekdays = (days.astype(int) + 3) % 7  # 1970 began on a Thursday.
     return [str(day) for day in days[weekdays < n]]
 

@@ -303,15 +303,15 @@ def following(
         date = np.datetime64(round(last), "us")
         month = date.astype("datetime64[M]")
         passed = date - month.astype("datetime64[us]")
-        ends = month + found.months * ahead + 1
+        day, a_month = np.timedelta64(1, "D"), np.timedelta64(1, "M")
+        months = month + (found.months * ahead).astype("timedelta64[M]")
+        first = months.astype("datetime64[D]")
+        lengths = (months + a_month).astype("datetime64[D]") - first
         # Of a longer month, as of the 31st of January, the end.
-        is_end = date.astype("datetime64[D]") + 1 == month + 1
-        lengths = ends.astype("datetime64[D]") - (ends - 1).astype("datetime64[D]")
-        days = np.minimum(passed.astype("timedelta64[D]"), lengths - 1)
-        days = lengths - 1 if is_end else days
-        times = (
-            (ends - 1).astype("datetime64[us]") + days + passed % np.timedelta64(1, "D")
-        )
+        is_end = date.astype("datetime64[D]") + day == month + a_month
+        days = np.minimum(passed.astype("timedelta64[D]"), lengths - day)
+        days = lengths - day if is_end else days
+        times = (first + days).astype("datetime64[us]") + passed % day
         return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
     if not timeline.is_date or not gaps or _WEEK % found.size:
         return last + found.size * ahead

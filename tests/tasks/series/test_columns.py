@@ -160,7 +160,7 @@ def test_number_of_the_row_in_each_file_is_no_input(folder):
 
 def test_files_that_follow_each_other_may_be_one_series(folder):
     for i, path in enumerate(sorted(folder.iterdir())):
-        path.write_text(text(dates=DATES + N * i))
+        path.write_text(text(dates=DATES + np.timedelta64(N * i, "D")))
     path = f"{folder}/*.csv"
     assert "no two share a time" in suspects(path, guess(path, target="sales"))["file"]
     task = task_of(folder, group=None)
