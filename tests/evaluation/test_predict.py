@@ -246,6 +246,7 @@ def test_classes_have_probabilities(tmp_path):
     assert table["prediction"][0] == ("up" if table["p(up)"] > 0.5 else "down")
 
 
+@pytest.mark.full
 def test_state_is_carried_where_each_step_is_predicted():
     task = Shift(length=32, n_shifts=2)
     mixing = ChannelMixing(kind="linear")

@@ -129,6 +129,7 @@ def test_steps_far_from_the_first_are_those_of_the_sequence(t):
         np.testing.assert_array_equal(given[1][:, -1], t + 1)
 
 
+@pytest.mark.full
 def test_more_steps_than_a_float_counts_are_refused():
     params = FAR.init(jax.random.key(0), 2)
     x = np.ones((1, 3, 2), np.float32)

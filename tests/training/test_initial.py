@@ -137,6 +137,7 @@ def of_whole(start, task, split):
     return [float(sums["loss"].total) for sums in losses], mask.sum()
 
 
+@pytest.mark.full
 def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     wanted, _ = of_whole(start, task, "train")
     run, state = start

@@ -60,6 +60,7 @@ def test_convolutions_by_blocks(name, start, split):
 
 
 @pytest.mark.parametrize("recurrence", [S5(d_state=32, blocks=1), S4D(d_state=64)])
+@pytest.mark.full
 def test_gradient_holds_the_memory_of_a_block(recurrence, split):
     length, width = 4096, 2
 
