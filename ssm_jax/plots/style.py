@@ -198,12 +198,12 @@ def _inches(axes: Axes) -> tuple[float, float]:
     assert place is not None
     grid, root = place.get_gridspec(), axes.figure.figure
     columns, rows = (
-        np.array(ratios, float) / np.sum(ratios)
+        np.asarray(ratios, float)
         for ratios in (grid.get_width_ratios(), grid.get_height_ratios())
     )
     box = axes.figure.bbox.transformed(root.dpi_scale_trans.inverted())
-    width = columns[place.colspan.start : place.colspan.stop].sum()
-    height = rows[place.rowspan.start : place.rowspan.stop].sum()
+    width = columns[place.colspan.start : place.colspan.stop].sum() / columns.sum()
+    height = rows[place.rowspan.start : place.rowspan.stop].sum() / rows.sum()
     # Labels and ticks of the other axis take a part.
     return max(0.5, box.width * width - 0.7), max(0.5, box.height * height - 0.5)
 
