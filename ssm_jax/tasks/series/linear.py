@@ -9,11 +9,12 @@ chosen by the errors on windows that follow those that it is fitted to.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 Level = Literal["train", "last value", "window"]
+_RIDGE_LEVELS: tuple[Level, ...] = ("train", "last value")
 
 _ALPHAS = tuple(10.0**k for k in range(-3, 8))
 FITTED, SCORED = 20_000, 5_000
@@ -77,7 +78,12 @@ class LinearMap:
         level, scale, features = self._features(windows)
         return level + features @ self.coefficients + scale * self.intercept
 
-    def fitted(
+    @property
+    def horizon(self) -> int:
+        """Number of values that are predicted."""
+        return len(self.intercept)
+
+    def fit(
         self, windows: Windows, targets: np.ndarray, alphas: Iterable[float]
     ) -> list["LinearMap"]:
         """Returns the maps that ridge regression fits.
@@ -143,9 +149,9 @@ class LinearForecast:
             return np.repeat(windows.target[:, -1:], self.horizon, 1)
         return np.mean([member(windows) for member in self.members], 0)
 
-    def refitted(self, examples: "Examples") -> "LinearForecast":
+    def refit(self, examples: "Examples") -> "LinearForecast":
         """Returns the same maps with coefficients of other examples."""
-        members = (m.fitted(*examples, [m.alpha])[0] for m in self.members)
+        members = (m.fit(*examples, [m.alpha])[0] for m in self.members)
         return LinearForecast(tuple(members), self.horizon)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -156,7 +162,7 @@ class LinearForecast:
                 arrays[f"{index}/{field.name}"] = np.array(getattr(member, field.name))
         return arrays
 
-    def described(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """Describes the maps in values of JSON, for an export."""
         return [
             {
@@ -190,15 +196,6 @@ class Examples(NamedTuple):
     windows: Windows
     targets: np.ndarray
 
-    def lags_alone(self) -> "Examples":
-        """Returns these without what is not of the target."""
-        target, others, phases = self.windows
-        return self._replace(windows=Windows(target, others[:, :0], phases[:, :0]))
-
-    def error(self, forecasts: np.ndarray) -> float:
-        """Returns the sum of absolute errors."""
-        return float(np.abs(forecasts - self.targets).sum())
-
 
 class Fold(NamedTuple):
     """Examples that maps are fitted to, and later ones that they are chosen by."""
@@ -207,69 +204,106 @@ class Fold(NamedTuple):
     held_out: Examples
 
 
-def fit(
-    folds: Sequence[Fold],
-    *,
-    lags: Iterable[int],
-    levels: Iterable[Level] = ("train", "last value", "window"),
-    n_members: int = _MEMBERS,
-) -> LinearForecast:
-    """Fits linear maps, and chooses among them by their errors on later windows.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidate:
+    """A choice of level, lags and columns, with its best penalty.
 
-    The forecast is the mean of the ``n_members`` best, or the last value of the window
-    if its error is at most 2 % larger than theirs and there is a choice of several.
+    Attributes:
+      maps: The map that is fitted in each fold.
+      error: The sum of absolute errors on what is held out in all folds.
+    """
+
+    maps: tuple[LinearMap, ...]
+    error: float
+
+    @property
+    def map(self) -> LinearMap:
+        """The map of the last fold, which has the most windows."""
+        return self.maps[-1]
+
+
+def candidates(
+    folds: Sequence[Fold], lags: Iterable[int], *, ridge_alone: bool = False
+) -> list[Candidate]:
+    """Fits linear maps and measures their errors on later windows.
 
     Args:
       folds: Choices are made by the errors of all together, which depend less on the
-        weeks that happen to be held out than those of one. The forecast is of the maps
-        that are fitted in the last.
+        weeks that happen to be held out than those of one.
       lags: Numbers of lags that are tried.
-      levels: Levels that are tried.
-      n_members: Number of maps, each of another level, number of lags or columns.
+      ridge_alone: Whether only those are tried that `ridge` chooses among.
+
+    Returns:
+      The candidates, the best first.
     """
-
-    def scored(choices):
-        """The error of the best penalty of each choice, and its map in each fold."""
-        for choice in choices:
-            maps = [choice.fitted(*fold.fitted, _ALPHAS) for fold in folds]
-            errors = [
-                [fold.held_out.error(each(fold.held_out.windows)) for each in of_fold]
-                for fold, of_fold in zip(folds, maps, strict=True)
-            ]
-            total = np.sum(errors, 0)
-            best = int(np.argmin(total))
-            yield float(total[best]), [of_fold[best] for of_fold in maps]
-
-    def error_of_mean(members):
-        """The error of the mean of several choices."""
-        return sum(
-            fold.held_out.error(
-                LinearForecast((*maps,), horizon)(fold.held_out.windows)
-            )
-            for fold, maps in zip(folds, zip(*members, strict=True), strict=True)
-        )
-
-    last = folds[-1].fitted
-    horizon = last.targets.shape[1]
-    with_phases = (False, True) if last.windows.phases.shape[1] else (False,)
+    windows = folds[-1].fitted.windows
+    has_phases = windows.phases.shape[1] > 0 and not ridge_alone
+    has_others = windows.others.shape[1] > 0 and not ridge_alone
+    levels = _RIDGE_LEVELS if ridge_alone else get_args(Level)
+    with_phases = (False, True) if has_phases else (False,)
     choices = itertools.product(levels, sorted(set(lags)), with_phases)
-    found = [*scored(LinearMap(*choice, others=False) for choice in choices)]
-    found.sort(key=lambda pair: pair[0])
-    if last.windows.others.shape[1] and n_members > 1:
+    found = [_candidate(folds, LinearMap(*choice, others=False)) for choice in choices]
+    found.sort(key=lambda candidate: candidate.error)
+    if has_others:
         # Only for the best, as further columns cost the most.
-        mixed = (
-            dataclasses.replace(maps[-1], others=True) for _, maps in found[:_MEMBERS]
-        )
-        found = sorted([*found, *scored(mixed)], key=lambda pair: pair[0])
-    members = [maps for _, maps in found[:n_members]]
-    naive = LinearForecast((), horizon)
-    if n_members > 1:
-        of_naive = sum(
-            fold.held_out.error(naive(fold.held_out.windows)) for fold in folds
-        )
-        if of_naive <= (1 + _MARGIN) * error_of_mean(members):
-            return naive
-    return LinearForecast(tuple(maps[-1] for maps in members), horizon)
+        for best in found[:_MEMBERS]:
+            mixed = dataclasses.replace(best.map, others=True)
+            found.append(_candidate(folds, mixed))
+        found.sort(key=lambda candidate: candidate.error)
+    return found
+
+
+def ridge(ordered: Sequence[Candidate]) -> LinearForecast:
+    """Returns the best map that reads nothing but lags, as a baseline.
+
+    Its level is that of the train split or the last value.
+
+    Args:
+      ordered: The result of `candidates`.
+    """
+    best = next(
+        candidate.map
+        for candidate in ordered
+        if candidate.map.level in _RIDGE_LEVELS
+        and not (candidate.map.phases or candidate.map.others)
+    )
+    return LinearForecast((best,), best.horizon)
+
+
+def mean_of_best(ordered: Sequence[Candidate], folds: Sequence[Fold]) -> LinearForecast:
+    """Returns the mean of the three best maps, or the last value of the window.
+
+    It is the last value if its error is at most 2 % larger.
+
+    Args:
+      ordered: The result of `candidates`.
+      folds: The folds that they were measured on.
+    """
+    best = [candidate.maps for candidate in ordered[:_MEMBERS]]
+    horizon = ordered[0].map.horizon
+    last_value = LinearForecast((), horizon)
+    forecasts = [LinearForecast(maps, horizon) for maps in zip(*best, strict=True)]
+    if _error(folds, [last_value] * len(folds)) <= (1 + _MARGIN) * _error(
+        folds, forecasts
+    ):
+        return last_value
+    return forecasts[-1]
+
+
+def _candidate(folds, choice):
+    """A choice with the penalty whose error is the least."""
+    maps = [choice.fit(*fold.fitted, _ALPHAS) for fold in folds]
+    errors = [_error(folds, of_alpha) for of_alpha in zip(*maps, strict=True)]
+    best = int(np.argmin(errors))
+    return Candidate(tuple(of_fold[best] for of_fold in maps), errors[best])
+
+
+def _error(folds, forecasts):
+    """The sum of absolute errors of a forecast for each fold on what it holds out."""
+    return sum(
+        float(np.abs(forecast(held_out.windows) - held_out.targets).sum())
+        for (_, held_out), forecast in zip(folds, forecasts, strict=True)
+    )
 
 
 def recent(others: np.ndarray) -> np.ndarray:

@@ -436,7 +436,7 @@ class SeriesTask(order.FiniteTask):
             name = self.series_names()[0]
             scales = self._linear_scales
             target["scale"] = scales.get(name, scales[None])
-            target["linear"] = forecast.described()
+            target["linear"] = forecast.to_json()
         return about | {"target": target | {"differences": self.differences}}
 
     def compute_statistics(self) -> dict[str, np.ndarray]:
@@ -610,15 +610,11 @@ class SeriesTask(order.FiniteTask):
         ]
         whole = self._linear_examples(np.concatenate([train, held_out]))
         lags = {self.window, -(-self.window // 3), self.season or -(-self.window // 7)}
-        alone = [linear.Fold(*(part.lags_alone() for part in fold)) for fold in folds]
-        ridge = linear.fit(
-            alone, lags=lags, levels=("train", "last value"), n_members=1
-        )
-        fits = {"ridge": (ridge, ridge.refitted(whole.lags_alone()))}
+        ordered = linear.candidates(folds, lags, ridge_alone=not self.linear)
+        chosen = {"ridge": linear.ridge(ordered)}
         if self.linear:
-            found = linear.fit(folds, lags=lags)
-            fits["linear"] = found, found.refitted(whole)
-        return fits
+            chosen["linear"] = linear.mean_of_best(ordered, folds)
+        return {name: (found, found.refit(whole)) for name, found in chosen.items()}
 
     def _folds(self, starts):
         """Earlier and later windows of the train split, of two places of its end."""

@@ -27,7 +27,7 @@ def test_map_is_that_of_penalised_least_squares(level):
     of = windows(others=2, phases=2)
     targets = np.random.default_rng(1).normal(size=(N, HORIZON))
     first = LinearMap(level, 5, phases=True, others=True)
-    (found,) = first.fitted(of, targets, [3.0])
+    (found,) = first.fit(of, targets, [3.0])
     # The definition: rows of the window's scale, of which the intercept is one column.
     mean, scale = np.zeros((N, 1)), np.ones((N, 1))
     if level == "last value":
@@ -59,10 +59,14 @@ def parts(series, first, last):
     return Examples(Windows(target, empty, empty), following)
 
 
+def best(folds, lags=(WINDOW,)):
+    return linear.mean_of_best(linear.candidates(folds, lags), folds)
+
+
 def test_walk_is_forecast_by_its_last_value():
     series = walk(900, 0) / 10
     fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
-    found = linear.fit([fold], lags=(2, WINDOW))
+    found = best([fold], lags=(2, WINDOW))
     assert found.members == ()
     windows = fold.held_out.windows
     np.testing.assert_array_equal(found(windows), windows.target[:, -1:].repeat(3, 1))
@@ -73,7 +77,7 @@ def test_level_that_changes_is_subtracted():
     wave = np.sin(2 * np.pi * np.arange(900) / WINDOW)
     series = wave + 10 * np.repeat(rng.normal(size=9), 100) + 0.1 * rng.normal(size=900)
     fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
-    found = linear.fit([fold], lags=(2, WINDOW))
+    found = best([fold], lags=(2, WINDOW))
     assert found.members[0].level != "train" and found.members[0].lags == WINDOW
 
 
@@ -93,11 +97,29 @@ def test_columns_of_noise_are_left_out():
 
     rng = np.random.default_rng(1)
     noise = beside(lambda part: rng.normal(size=(len(part.targets), 200)))
-    found = linear.fit([noise], lags=(WINDOW,))
+    found = best([noise])
     assert not any(member.others for member in found.members)
     # A column that has the next value is read.
-    known = linear.fit([beside(lambda part: part.targets)], lags=(WINDOW,))
+    known = best([beside(lambda part: part.targets)])
     assert known.members[0].others
+
+
+def test_ridge_reads_lags_alone():
+    series = np.sin(2 * np.pi * np.arange(900) / WINDOW)
+    fold = Fold(parts(series, 0, 600), parts(series, 600, 900))
+    with_targets = [
+        part._replace(windows=part.windows._replace(others=part.targets))
+        for part in fold
+    ]
+    folds = [Fold(*with_targets)]
+    for ordered in (
+        linear.candidates(folds, (2, WINDOW)),
+        linear.candidates(folds, (2, WINDOW), ridge_alone=True),
+    ):
+        (member,) = linear.ridge(ordered).members
+        assert (member.others, member.phases) == (False, False)
+        assert member.level in ("train", "last value")
+    assert {candidate.map.others for candidate in ordered} == {False}
 
 
 def test_choice_is_made_by_all_folds():
@@ -112,7 +134,7 @@ def test_choice_is_made_by_all_folds():
     ]
 
     def levels(folds):
-        return [member.level for member in linear.fit(folds, lags=(WINDOW,)).members]
+        return [member.level for member in best(folds).members]
 
     assert "train" in levels(folds[-1:]) and "train" not in levels(folds)
 
@@ -122,7 +144,7 @@ def test_older_steps_of_a_long_window_are_averaged():
     target = np.random.default_rng(0).normal(size=(50, n_steps))
     empty = np.empty((50, 0))
     first = LinearMap("train", n_steps, phases=False, others=False)
-    (found,) = first.fitted(Windows(target, empty, empty), target[:, :2], [1.0])
+    (found,) = first.fit(Windows(target, empty, empty), target[:, :2], [1.0])
     assert found.coefficients.shape == (512, 2)
     ones = Windows(np.ones((1, n_steps)), np.empty((1, 0)), np.empty((1, 0)))
     expected = found.coefficients.sum(0) + found.intercept
@@ -131,7 +153,7 @@ def test_older_steps_of_a_long_window_are_averaged():
 
 def test_maps_are_restored_from_their_arrays(tmp_path):
     of, targets = windows(), np.zeros((N, HORIZON))
-    maps = LinearMap("window", 4, phases=False, others=False).fitted(of, targets, [1.0])
+    maps = LinearMap("window", 4, phases=False, others=False).fit(of, targets, [1.0])
     forecast = LinearForecast(tuple(maps), HORIZON)
     np.savez(tmp_path / "a.npz", **forecast.arrays())
     with np.load(tmp_path / "a.npz") as arrays:
