@@ -30,12 +30,11 @@ from ssm_jax.cli.summary import (
     name_of,
 )
 from ssm_jax.config import build, flatten, packages_of
-from ssm_jax.evaluation.forecast import MODEL
+from ssm_jax.evaluation.forecast import MODEL, panels_of_arrays
 from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
 from ssm_jax.tasks.fingerprint import describe, fingerprint_of, same
-from ssm_jax.tasks.series import columns
 from ssm_jax.training import WorkDir
 
 _GREY = "#808080"
@@ -280,8 +279,7 @@ def _describe_series(task, stored):
         "series by": [task.group] if task.group else [],
     }
     facts = {name: ", ".join(used) for name, used in values_of.items() if used}
-    (path,) = task.data_files().values()
-    table = columns.read(str(path), task.format)
+    table = task.table
     used = {name for names in values_of.values() for name in names}
     unread = [name for name in (*table, *table.others) if name not in used]
     facts["columns not read"] = ", ".join(unread) or "none"
@@ -364,32 +362,48 @@ def _colours(names):
 
 
 def _forecasts(run):
-    """Values of the series, and forecasts of consecutive windows."""
+    """Values of each series, and forecasts of consecutive windows."""
     if "forecast" not in run.row:
         return ""
-    arrays = run.folder.read_arrays(FORECAST_FILE)
-    series, first = arrays["series"], arrays["first"]
-    x = arrays.get("times", np.arange(len(series)))
-    forecasts = {
-        name: array
-        for name, array in arrays.items()
-        if array.shape == arrays[MODEL].shape
-    }
-    traces = [_line("values", x, series, _GREY)]
-    at = first[:, None] + np.arange(arrays[MODEL].shape[1])
-    # A gap after each window, so that no line leads from one to the next.
-    steps = np.concatenate([x[at], x[at[:, -1:]]], 1).ravel()
-    for name, colour in _colours(forecasts).items():
-        gaps = np.full((len(first), 1), np.nan)
-        y = np.concatenate([forecasts[name], gaps], 1).ravel()
+    panels = panels_of_arrays(run.folder.read_arrays(FORECAST_FILE))
+    target, drawn = run.folder.config().task.target, []
+    for name, panel in panels.items():
+        about = f"<p>{_text(name)}</p>" if name else ""
+        drawn.append(f"<div>{about}{_forecasts_of_series(panel, target)}</div>")
+    return _grid(drawn) if len(drawn) > 1 else drawn[0]
+
+
+def _forecasts_of_series(panel, target):
+    """A panel of `ssm_jax.evaluation.forecast.forecast_panels`."""
+    x = panel.get("times", np.arange(len(panel["series"])))
+    at = panel["first"][:, None] + np.arange(panel[MODEL].shape[1])
+    names = [
+        name
+        for name, array in panel.items()
+        if array.shape == at.shape and name not in ("lower", "upper")
+    ]
+    colours = _colours(names)
+    traces = [_line("values", x, panel["series"], _GREY)]
+    if np.isfinite([panel.get(end, np.nan) for end in ("lower", "upper")]).all():
+        # Around each window.
+        around = x[np.concatenate([at, at[:, ::-1]], 1)]
+        ends = np.concatenate([panel["lower"], panel["upper"][:, ::-1]], 1)
+        style = {"fill": "toself", "fillcolor": f"{colours[MODEL]}38"}
+        style |= {"line": {"width": 0}, "hoverinfo": "skip"}
+        points = _one_by_one(around, ends)
+        traces.append(_line("90 % of values", *points, colours[MODEL], **style))
+    for name, colour in colours.items():
         shown = True if name == MODEL else "legendonly"
-        traces.append(_line(name, steps, y, colour, visible=shown))
-    target = run.folder.config().task.target
-    unit = "" if "times" in arrays else "step"
-    drawn = _plot(f"forecasts of {target}", traces, x=unit, y=target, height=420)
-    # The windows are those of the first series.
-    names = [*_mae_by_series(run).get(MODEL, ())]
-    return (f"<p>Of the series {_text(names[0])}.</p>" if names else "") + drawn
+        points = _one_by_one(x[at], panel[name])
+        traces.append(_line(name, *points, colour, visible=shown))
+    unit = "" if "times" in panel else "step"
+    return _plot(f"forecasts of {target}", traces, x=unit, y=target, height=420)
+
+
+def _one_by_one(x, y):
+    """Points of several lines with a gap after each, so that none leads to the next."""
+    gaps = np.full((len(y), 1), np.nan)
+    return np.hstack([x, x[:, -1:]]).ravel(), np.hstack([y, gaps]).ravel()
 
 
 def _by_step(run):

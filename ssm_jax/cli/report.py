@@ -34,6 +34,7 @@ from ssm_jax.cli.grid import SEED
 from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.cli.summary import METRICS, Row, in_units, name_of
 from ssm_jax.config import changed_fields
+from ssm_jax.evaluation.forecast import panels_of_arrays
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.files import parse_json
 from ssm_jax.tasks.fingerprint import describe, same
@@ -239,15 +240,18 @@ def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
             targets[ends], predictions[ends], f"{title}\n{selection}", names=names
         )
     if "forecast" in row:
-        forecast = folder.read_arrays(FORECAST_FILE)
-        drawn["forecast"] = plots.forecasts(
-            forecast["series"],
-            forecast,
-            row["forecast"],
-            name=folder.config().task.target,
-            title=title,
-            times=forecast.get("times"),
-        )
+        panels = panels_of_arrays(folder.read_arrays(FORECAST_FILE))
+        for number, (name, panel) in enumerate(panels.items(), 1):
+            drawn["forecast" if number == 1 else f"forecast-{number}"] = (
+                plots.forecasts(
+                    panel["series"],
+                    panel,
+                    row["forecast"],
+                    name=folder.config().task.target,
+                    title=f"{title}, {name}" if name else title,
+                    times=panel.get("times"),
+                )
+            )
     return drawn
 
 
@@ -301,7 +305,9 @@ def _further_figures(folder, row):
     if not flags.FLAGS.figures:
         return {}
     drawn = figures(folder, row)
-    return {name: x for name, x in drawn.items() if name not in page.DRAWN}
+    return {
+        name: x for name, x in drawn.items() if name.split("-")[0] not in page.DRAWN
+    }
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -82,6 +82,7 @@ def main(argv):
         )
     if flags.FLAGS.debug_nans:
         jax.config.update("jax_debug_nans", True)
+    allow = {"allow_changed_data": flags.FLAGS.allow_changed_data}
     with exit_at_error():
         connect()
         measured = train(
@@ -89,11 +90,12 @@ def main(argv):
             workdir,
             writers=flags.FLAGS.writers,
             profile_steps=_two_steps(flags.FLAGS.profile_steps),
-            allow_changed_data=flags.FLAGS.allow_changed_data,
+            **allow,
         )
         if is_first() and _forecasts(config):
             # While the data of the training are there.
-            calibrate(workdir, restore(workdir, packages=packages_of(config)))
+            packages = packages_of(config)
+            calibrate(workdir, restore(workdir, packages=packages, **allow))
     logging.info("trained: %s, in %s", measured, workdir)
 
 

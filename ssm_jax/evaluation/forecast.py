@@ -17,7 +17,7 @@ LEVEL = 0.9
 MODEL = "model"
 """Name of the model among the forecasts."""
 
-_WINDOWS = 14
+_PANELS, _WINDOWS = 6, 14
 
 
 def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
@@ -176,13 +176,13 @@ def errors_by_series(
     }
 
 
-def forecast_panel(
+def forecast_panels(
     task: SeriesTask,
     split: Split,
     arrays: Mapping[str, Float[Array, "n _"]],
     widths: Mapping[str, Float[Array, " h"]] | None = None,
-) -> dict[str, np.ndarray]:
-    """Selects consecutive windows of a split for a figure, those of the first series.
+) -> dict[str, dict[str, np.ndarray]]:
+    """Selects consecutive windows of a split for figures, of the first six series.
 
     Args:
       task: The task.
@@ -191,30 +191,62 @@ def forecast_panel(
       widths: The result of `interval_widths`.
 
     Returns:
-      ``series``, the values around the windows, NaN where they are missing; ``first``,
-      the positions in it of the first steps that the windows predict; ``model``, their
-      predictions, ``(w, horizon)``; with ``widths`` also ``reach``, the distance of the
-      ends of their intervals, ``(w, horizon)``; and of a task with dates ``times``,
+      By the name of the series a dict: ``series``, the values around the windows, NaN
+      where they are missing; ``first``, the positions in it of the first steps that the
+      windows predict; ``model`` and the baselines by name, what they predict,
+      ``(w, horizon)``; with ``widths`` also ``lower`` and ``upper``, the ends of the
+      intervals of the model, ``(w, horizon)``; and of a task with dates ``times``,
       those of the values, datetime64.
     """
-    series = task.series_of_windows(split)
-    rows, chosen = task.first_targets(split)[series == series[0]], [0]
-    for index, row in enumerate(rows):
-        # Side by side, so that no step is predicted twice.
-        if row >= rows[chosen[-1]] + task.horizon and len(chosen) < _WINDOWS:
-            chosen.append(index)
-    start, end = rows[0] - task.window, rows[chosen[-1]] + task.horizon
-    panel = {
-        "series": task.values()[start:end],
-        "first": rows[chosen] - start,
-        MODEL: np.asarray(arrays[MODEL])[chosen],
-    }
-    if widths is not None:
-        panel["reach"] = (widths[MODEL] * arrays["scale"])[chosen]
-    times = task.times()
-    if times is not None and times.dtype.kind == "M":
-        panel["times"] = times[start:end]
-    return panel
+    of_series, names = task.series_of_windows(split), task.series_names()
+    values, times = task.values(), task.times()
+    half = None if widths is None else widths[MODEL] * arrays["scale"]
+    panels = {}
+    for series in np.unique(of_series)[:_PANELS]:
+        windows = np.flatnonzero(of_series == series)
+        rows, chosen = task.first_targets(split)[windows], [0]
+        for index, row in enumerate(rows):
+            # Side by side, so that no step is predicted twice.
+            if row >= rows[chosen[-1]] + task.horizon and len(chosen) < _WINDOWS:
+                chosen.append(index)
+        part = slice(rows[0] - task.window, rows[chosen[-1]] + task.horizon)
+        panel = {"series": values[part], "first": rows[chosen] - part.start}
+        for name in arrays.keys() - {"target", "scale"}:
+            panel[name] = np.asarray(arrays[name])[windows[chosen]]
+        if half is not None:
+            ends = half[windows[chosen]]
+            panel |= {"lower": panel[MODEL] - ends, "upper": panel[MODEL] + ends}
+        if times is not None and times.dtype.kind == "M":
+            panel["times"] = times[part]
+        panels[names[series]] = panel
+    return panels
+
+
+def panels_to_arrays(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """Returns the result of `forecast_panels` as arrays of one file."""
+    arrays = {"names": np.array([*panels])}
+    for index, panel in enumerate(panels.values()):
+        # Those of the first series as in files with no other.
+        start = f"{index}/" if index else ""
+        arrays |= {f"{start}{name}": array for name, array in panel.items()}
+    return arrays
+
+
+def panels_of_arrays(
+    arrays: Mapping[str, np.ndarray],
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns what `panels_to_arrays` was given."""
+    names = arrays.get("names", np.array([""])).tolist()
+    panels: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
+    for key, array in arrays.items():
+        index, slash, name = key.partition("/")
+        if slash and index.isdecimal():
+            panels[names[int(index)]][name] = array
+        elif key != "names":
+            panels[names[0]][key] = array
+    return panels
 
 
 def forecast_task(restored: Restored) -> SeriesTask:

@@ -76,9 +76,9 @@ def _predict_next(restored, task):
     table["step"] = np.tile(steps, len(names))
     table["forecast"] = forecasts.ravel()
     if restored.widths is not None:
-        reach = restored.widths[MODEL] * task.next_scale()
-        table["lower"] = (forecasts - reach).ravel()
-        table["upper"] = (forecasts + reach).ravel()
+        half = restored.widths[MODEL] * task.next_scale()
+        table["lower"] = (forecasts - half).ravel()
+        table["upper"] = (forecasts + half).ravel()
     return table
 
 
@@ -142,15 +142,14 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
         path = os.path.expanduser(os.fspath(data))
         table = columns.read(path, task.format)
     else:
-        time = (task.time,) if isinstance(task.time, str) else task.time or ()
-        table = _table_of(data, task.format, time)
+        table = _table_of(data, task)
     if task.missing == "error":
-        for name in {task.target, *task.inputs} & {*table}:
+        for name in sorted({task.target, *task.inputs} & {*table}):
             values = table.numbers(name).values
             if values is not None and (n := int(np.isnan(values).sum())):
                 logging.warning(
-                    "%s of %s has %d missing values, each taken as the one before",
-                    *(repr(name), table.path, n),
+                    "%r of %s has %d missing values, each taken as the one before",
+                    *(name, table.path, n),
                 )
     return task.on(table)
 
@@ -160,8 +159,11 @@ def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(data, str | os.PathLike)
 
 
-def _table_of(frame, format=None, time=()):
-    """Columns in memory as a table."""
+def _table_of(frame, task=None):
+    """Columns in memory as a table, for a `SeriesTask` or another task."""
+    time = () if task is None or task.time is None else task.time
+    time = (time,) if isinstance(time, str) else time
+    format = TableFormat() if task is None else task.format
     # The time of a data frame is often its index.
     if not set(time) <= {*_names(frame)} and hasattr(frame, "reset_index"):
         frame = frame.reset_index()
@@ -173,7 +175,7 @@ def _table_of(frame, format=None, time=()):
             "is none."
         )
     load = {name: partial(arrays.__getitem__, name) for name in arrays}
-    return Table("the data", format or TableFormat(), load)
+    return Table("the data", format, load)
 
 
 def _names(frame):
@@ -225,7 +227,8 @@ class WindowStream:
         name = "" if group is None else str(row[group])
         rows = [*self._rows.get(name, []), dict(row)]
         frame = {column: [each[column] for each in rows] for column in row}
-        task = series_task(self._restored, frame)
+        # Without the warnings of `series_task`, which would be one for each row.
+        task = self._task.on(_table_of(frame, self._task))
         step_of_row, n_steps = task.step_of_rows()
         found = None
         if n_steps >= task.window:

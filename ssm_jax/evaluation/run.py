@@ -19,10 +19,11 @@ from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.forecast import (
     errors_by_series,
     forecast_errors,
-    forecast_panel,
+    forecast_panels,
     forecast_task,
     forecasts,
     interval_widths,
+    panels_to_arrays,
 )
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
@@ -178,7 +179,7 @@ def evaluate_run(
         result["changed_data"] = True
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
-    panel = None
+    panels = None
     if isinstance(task, SeriesTask) and task.classes is None:
         arrays = forecasts(restored, split)
         known = data is not None or restored.widths is not None
@@ -186,11 +187,11 @@ def evaluate_run(
         result["forecast"] = forecast_errors(arrays, widths)
         if task.group is not None:
             result["mae_by_series"] = errors_by_series(task, split, arrays)
-        panel = forecast_panel(task, split, arrays, widths)
+        panels = panels_to_arrays(forecast_panels(task, split, arrays, widths))
     if writable:
         with _log_if_not_written(work, result):
-            if panel is not None and not other:
-                write_arrays(work.path / FORECAST_FILE, panel)
+            if panels is not None and not other:
+                write_arrays(work.path / FORECAST_FILE, panels)
             # First, so that an error of what is drawn loses no metric.
             work.write(f"evaluation{other}.json", result)
             if not other:
@@ -223,7 +224,8 @@ def calibrate(
     if restored.changed_data:
         logging.warning("no intervals: the data are not those of the training")
         return None
-    widths = interval_widths(forecasts(restored, "validation"))
+    with show_time("measuring the intervals on the validation split"):
+        widths = interval_widths(forecasts(restored, "validation"))
     work = WorkDir(workdir)
     if work.may_write():
         work.write_widths(restored.step, widths)

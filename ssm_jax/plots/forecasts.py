@@ -44,7 +44,7 @@ def forecasts(
       series: Values of the series, ``(t,)``, NaN where they are missing.
       found: Under ``"first"`` the positions in ``series`` of the first values that
         windows predict, ``(w,)``; under ``"model"`` the predictions, ``(w, horizon)``;
-        and under ``"reach"``, if it is there, the distance of the ends of their
+        and under ``"lower"`` and ``"upper"``, if they are there, the ends of their
         intervals, ``(w, horizon)``.
       errors: The result of `ssm_jax.evaluation.forecast_errors`.
       name: Name of the series, the label of its axis.
@@ -62,17 +62,16 @@ def forecasts(
     dates = np.arange(len(series)) if times is None else times
     axes.plot(dates, series, color=BLUE, linewidth=1.6, alpha=0.5, label="values")
     label = "model"
-    reaches = found.get("reach", np.zeros_like(found["model"]))
-    windows = zip(found["first"], found["model"], reaches, strict=True)
-    for first, predicted, reach in windows:
+    unknown = np.full_like(found["model"], np.nan)
+    ends = (found.get(end, unknown) for end in ("lower", "upper"))
+    windows = zip(found["first"], found["model"], *ends, strict=True)
+    for first, predicted, lower, upper in windows:
         steps = dates[first : first + len(predicted)]
         axes.plot(steps, predicted, color=ORANGE, linewidth=1.0, label=label)
-        ends = predicted - reach, predicted + reach
-        if "reach" in found and np.isfinite(ends).all():
+        if np.isfinite(upper - lower).all():
             band = "90 % of values" if label == "model" else "_nolegend_"
-            axes.fill_between(
-                steps, *ends, color=ORANGE, alpha=0.2, linewidth=0, label=band
-            )
+            style = {"color": ORANGE, "alpha": 0.2, "linewidth": 0}
+            axes.fill_between(steps, lower, upper, label=band, **style)
         axes.axvline(steps[0], color=GREY, linewidth=0.4, linestyle=":")
         label = "_nolegend_"  # One entry for all windows.
     if times is not None:

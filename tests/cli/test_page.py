@@ -1,5 +1,6 @@
 """The page of runs holds what their work dirs hold, and nothing in them is code."""
 
+import base64
 import html.parser
 import json
 import re
@@ -91,6 +92,8 @@ def forecast(path, target=TAGS, other=QUOTES):
         "first": first,
         "model": np.zeros((2, HORIZON)),
         other: np.ones((2, HORIZON)),
+        "lower": np.full((2, HORIZON), -1.0),
+        "upper": np.full((2, HORIZON), 3.0),
     }
     write_arrays(folder.path / FORECAST_FILE, panel)
     return folder
@@ -139,14 +142,32 @@ def test_names_from_files_are_no_code(tmp_path):
     labels = [trace["name"] for figure in figures for trace in figure["data"]]
     labels += [figure["layout"]["yaxis"]["title"]["text"] for figure in figures]
     assert "model" in labels and not any("<" in label for label in labels)
-    assert html.unescape(labels[2]) == QUOTES
+    assert html.unescape(labels[3]) == QUOTES
 
 
 def test_forecasts_have_a_gap_after_each_window(tmp_path):
-    series, model, other = render(forecast(tmp_path / "run")).figures[0]["data"]
+    found = render(forecast(tmp_path / "run")).figures[0]["data"]
+    series, band, model, other = found
     assert len(series["x"]) == 10 and len(model["x"]) == 2 * (HORIZON + 1)
     assert model["x"][:4] == [*series["x"][4:7], series["x"][6]]
     assert other["visible"] == "legendonly" and model["visible"] is True
+    # The lower end there and the upper one back.
+    y = np.frombuffer(base64.b64decode(band["y"]["bdata"]))
+    there_and_back = [-1.0] * HORIZON + [3.0] * HORIZON + [np.nan]
+    np.testing.assert_array_equal(y, 2 * there_and_back)
+    assert band["fill"] == "toself"
+    assert band["x"][: 2 * HORIZON] == [*series["x"][4:7], *series["x"][6:3:-1]]
+
+
+def test_page_shows_the_files_of_a_pattern(tmp_path):
+    folder = forecast(tmp_path / "run", "level", "other")
+    config = folder.config()
+    for name in ("north", "south"):
+        shutil.copy(tmp_path / "a other.npz", tmp_path / f"{name}.npz")
+    task = config.task.to_dict() | {"file": "*th.npz", "group": "file"}
+    folder.write("config.json", config.to_dict() | {"task": task})
+    texts = "".join(render(folder).texts)
+    assert "2 series" in texts and "cannot be read" not in texts
 
 
 def test_runs_are_side_by_side_with_the_fields_that_differ_first(tmp_path):

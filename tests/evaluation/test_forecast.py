@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import chex
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -16,7 +17,11 @@ from ssm_jax.evaluation import (
     next_forecast,
     restore,
 )
-from ssm_jax.evaluation.forecast import forecast_panel
+from ssm_jax.evaluation.forecast import (
+    forecast_panels,
+    panels_of_arrays,
+    panels_to_arrays,
+)
 from ssm_jax.tasks import Digits, SeriesTask
 from ssm_jax.training import TrainConfig, WorkDir, train
 from tests.bad_inputs import refuses
@@ -119,6 +124,19 @@ def test_next_forecasts_of_several_series_follow_the_last_row_of_each(tmp_path):
     restored = Restored(Last(2, False), {}, task, TrainConfig(steps=1, batch_size=1), 1)
     found = next_forecast(restored)
     np.testing.assert_allclose(found, [[29, 30], [290, 300]], rtol=1e-5)
-    panel = forecast_panel(task, "test", forecasts(restored, "test"))
-    # The first series alone, which has the values of its days.
-    assert panel["series"].tolist() == [time.day for time in panel["times"].tolist()]
+    arrays = forecasts(restored, "test")
+    widths = {"model": np.array([1.0, 2.0])}
+    panels = forecast_panels(task, "test", arrays, widths)
+    # Each series has the values of its days.
+    for name, factor in series.items():
+        days = [factor * time.day for time in panels[name]["times"].tolist()]
+        assert panels[name]["series"].tolist() == days
+        first = panels[name]["first"][:, None]
+        last_values = panels[name]["series"][first + [-2, -1]]
+        np.testing.assert_allclose(panels[name]["model"], last_values, rtol=1e-5)
+        ends = panels[name]["upper"] - panels[name]["lower"]
+        half = task.scale("test", 0, 1, 0) * [1.0, 2.0]
+        np.testing.assert_allclose(ends, 2 * half * [[factor]] * np.ones_like(first))
+    np.savez(tmp_path / "panels.npz", **panels_to_arrays(panels))
+    with np.load(tmp_path / "panels.npz") as file:
+        chex.assert_trees_all_equal(panels_of_arrays(file), panels)

@@ -218,6 +218,11 @@ class SeriesTask(order.FiniteTask):
         """Returns the path of the file, or of those of a pattern, by their names."""
         return columns.files(self._path())
 
+    @functools.cached_property
+    def table(self) -> Table:
+        """The columns of the file, or of the files of a pattern."""
+        return columns.read(self._path(), self.format)
+
     @override
     def n_examples(self, split: base.Split) -> int:
         base.check_split(split)
@@ -348,7 +353,7 @@ class SeriesTask(order.FiniteTask):
             task = dataclasses.replace(task, missing="last", mark_missing=False)
         stored = self.compute_statistics() if self._stored is None else self._stored
         # In place of the cached properties.
-        vars(task).update(_table=table, _stored=stored, _is_other=True)
+        vars(task).update(table=table, _stored=stored, _is_other=True)
         return task
 
     def step_of_rows(self) -> tuple[np.ndarray, int]:
@@ -519,7 +524,7 @@ class SeriesTask(order.FiniteTask):
             way_out = f"leave {name!r} out, or add" if name else "add"
             raise ValueError(
                 f"`window` must be at most the steps of each series, got {self.window} "
-                f"for {sizes.min()} in {self._table.path}; {way_out} the rows before."
+                f"for {sizes.min()} in {self.table.path}; {way_out} the rows before."
             )
         return steps.bounds[1:, None] - self.window
 
@@ -708,13 +713,9 @@ class SeriesTask(order.FiniteTask):
         return False
 
     @functools.cached_property
-    def _table(self) -> Table:
-        return columns.read(self._path(), self.format)
-
-    @functools.cached_property
     def _series(self):
         return scaled.series(
-            self._table,
+            self.table,
             self._inputs(),
             self.target,
             classes=self.classes,
