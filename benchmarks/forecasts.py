@@ -13,13 +13,14 @@ import numpy as np
 from benchmarks.measurement import Row
 from ssm_jax.cli import config_file
 from ssm_jax.cli.templates.forecast import forecast
-from ssm_jax.evaluation import evaluate_run
+from ssm_jax.evaluation import evaluate_run, forecasts, restore
 from ssm_jax.training import train
 
 Columns = Mapping[str, np.ndarray]
 """A table with the column ``value``, and ``shop`` if it has several series."""
 
 _DAY, _WEEK = 24, 168
+_ORIGINS, _LONGEST_SEASON = 30, 24  # What statsmodels forecasts in seconds.
 
 
 def forecast_rows(
@@ -38,17 +39,22 @@ def forecast_rows(
       of the model relative to ridge regression, ``to_ridge``, to the last value,
       ``to_last``, and to the linear forecast that it is added to, ``to_linear``; and
       the share of values in the intervals of 90 % of the model and of the last value.
+      Of the series of statsmodels also its errors relative to those of an ARIMA model
+      and of exponential smoothing, ``to_arima`` and ``to_ets``; see `_statsmodels`.
     """
-    for name, make in (GENERATED | _real()).items():
+    real = _real()
+    for name, make in (GENERATED | real).items():
         for seed in range(seeds):
             logging.info("%s, seed %d", name, seed)
             rng = np.random.default_rng([seed, len(name)])
+            columns = make(length, rng)
+            beside = _statsmodels if name in real else lambda *_: {}
             yield {"series": name, "seed": seed} | _measured(
-                make(length, rng), seed, steps
+                columns, seed, steps, beside
             )
 
 
-def _measured(columns, seed, steps):
+def _measured(columns, seed, steps, beside):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         _write(path / "series.csv", columns)
@@ -60,6 +66,7 @@ def _measured(columns, seed, steps):
             config.optimizer.warmup_steps = 0
         train(config, str(path / "run"))
         result = evaluate_run(path / "run")
+        relative = beside(restore(path / "run"))
     errors = {name: found["mae"] for name, found in result["forecast"].items()}
     coverage = {name: found["coverage"] for name, found in result["forecast"].items()}
     return {
@@ -72,7 +79,45 @@ def _measured(columns, seed, steps):
         "to_linear": errors["model"] / errors["linear"],
         "coverage": coverage["model"],
         "coverage_last": coverage["last value"],
+        **relative,
     }
+
+
+def _statsmodels(restored):
+    """Errors of a model relative to those of two classical ones, on a few test windows.
+
+    ARIMA(2, 1, 2), and exponential smoothing with a damped trend and, of at most 24
+    steps, the season of the task. Their parameters are fitted to the train and the
+    validation split, and their states are those of all rows before a window.
+    """
+    smoothing: Any = importlib.import_module(
+        "statsmodels.tsa.statespace.exponential_smoothing"
+    )
+    arima: Any = importlib.import_module("statsmodels.tsa.arima.model")
+    task, found = restored.task, forecasts(restored, "test")
+    values, first = task.values(), task.first_targets("test")
+    n_fitted, season = first[0], task.season
+    models = {
+        "arima": arima.ARIMA(values[:n_fitted], order=(2, 1, 2)),
+        "ets": smoothing.ExponentialSmoothing(
+            values[:n_fitted],
+            trend=True,
+            damped_trend=True,
+            seasonal=season if season and season <= _LONGEST_SEASON else None,
+        ),
+    }
+    chosen = np.linspace(0, len(first) - 1, min(_ORIGINS, len(first))).astype(int)
+    targets = found["target"][chosen]
+    relative = {}
+    for name, model in models.items():
+        fitted = model.fit(**({"disp": False} if name == "ets" else {}))
+        predicted = [
+            fitted.apply(values[: first[i]]).forecast(task.horizon) for i in chosen
+        ]
+        error = np.abs(np.array(predicted) - targets).mean()
+        own = np.abs(found["model"][chosen] - targets).mean()
+        relative[f"to_{name}"] = float(own / error)
+    return relative
 
 
 def _write(path, columns):
