@@ -211,7 +211,7 @@ def forecast_panels(
                 chosen.append(index)
         part = slice(rows[0] - task.window, rows[chosen[-1]] + task.horizon)
         panel = {"series": values[part], "first": rows[chosen] - part.start}
-        for name in arrays.keys() - {"target", "scale"}:
+        for name in sorted(arrays.keys() - {"target", "scale"}):
             panel[name] = np.asarray(arrays[name])[windows[chosen]]
         if half is not None:
             ends = half[windows[chosen]]
