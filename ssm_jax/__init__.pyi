@@ -67,6 +67,8 @@ from .recurrences import (
     GatedLinearAttention as GatedLinearAttention,
     InputDependent as InputDependent,
     MIMOModes as MIMOModes,
+    MinGRU as MinGRU,
+    MinLSTM as MinLSTM,
     Nonlinear as Nonlinear,
     ParamGroup as ParamGroup,
     Recurrence as Recurrence,

@@ -20,6 +20,7 @@ from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.recurrences.fru import FRU, log_spaced
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.lru import LRU
+from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
 from ssm_jax.recurrences.s4 import S4
 from ssm_jax.recurrences.s4d import S4D
@@ -49,6 +50,8 @@ __all__ = [
     "GatedLinearAttention",
     "InputDependent",
     "MIMOModes",
+    "MinGRU",
+    "MinLSTM",
     "Nonlinear",
     "ParamGroup",
     "Recurrence",

@@ -35,6 +35,8 @@ RECURRENCES = [
     recurrences.RNN(d_state=6),
     recurrences.GRU(d_state=6),
     recurrences.LSTM(d_state=6),
+    recurrences.MinGRU(d_state=6),
+    recurrences.MinLSTM(d_state=6),
     recurrences.SGConv(d_state=3, length=7),
     recurrences.BoundedEigenvalues(
         recurrence=recurrences.LRU(d_state=6), largest_state=2.0

@@ -30,6 +30,8 @@ from ssm_jax.recurrences import (
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
+    MinGRU,
+    MinLSTM,
     SelectiveSSM,
     SGConv,
     log_spaced,
@@ -62,6 +64,8 @@ RECURRENCES = {
     "rnn": RNN(d_state=8),
     "gru": GRU(d_state=8),
     "lstm": LSTM(d_state=8),
+    "min_gru": MinGRU(),
+    "min_lstm": MinLSTM(),
     "gated_attention": GatedLinearAttention(n_heads=2, d_key=2, rank=2),
 }
 LAYERS = {

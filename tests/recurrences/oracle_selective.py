@@ -21,6 +21,25 @@ def selective(recurrence, params, x, state=None):
     return y, h
 
 
+def minimal(recurrence, params, x, state=None):
+    """Runs a minimal GRU or LSTM step by step, ``(y, last)``."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    h, outputs = state, []
+    for t in range(x.shape[-2]):
+        gates = x[..., t, :] @ p["kernel"] + p["bias"][..., None, :]
+        *gates, u = np.split(gates, recurrence.n_gates + 1, -1)
+        forget, update = (1 / (1 + np.exp(-gate)) for gate in (gates[0], gates[-1]))
+        if len(gates) == 1:
+            forget = 1 - update
+        entering = u
+        if recurrence.activation == "positive":
+            entering = np.where(u >= 0, u + 0.5, 1 / (1 + np.exp(-u)))
+        h = np.zeros_like(u) if h is None else h
+        h = (forget * h + update * entering) / (forget + update)
+        outputs.append(h)
+    return np.stack(outputs, -2), h
+
+
 def gated_attention(recurrence, params, x, state=None):
     """Runs gated linear attention step by step, ``(y, last)``."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}

@@ -19,6 +19,8 @@ from ssm_jax.recurrences import (
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
+    MinGRU,
+    MinLSTM,
     Recurrence,
     SelectiveSSM,
     SGConv,
@@ -246,6 +248,19 @@ ROWS["gated_attention"] = Row(
     methods=VARYING,
     lengths=(17,),
 )
+MINIMAL = {
+    "min_gru": MinGRU(d_state=4),
+    "min_lstm": MinLSTM(activation="identity"),
+}
+ROWS |= {
+    name: Row(
+        unit,
+        functools.partial(oracle_selective.minimal, unit),
+        methods=VARYING,
+        lengths=(17,),
+    )
+    for name, unit in MINIMAL.items()
+}
 BRIEF = (
     "dlr_real",
     "dlr_bidirectional_prod",
@@ -273,7 +288,7 @@ ROWS |= {
 }
 ROWS |= {
     name: ROWS[name]._replace(brief=True, methods=("sequential", "associative"))
-    for name in ("sru", "fru_summed", "rnn", "lstm", "gated_attention")
+    for name in ("sru", "fru_summed", "rnn", "lstm", "gated_attention", *MINIMAL)
 }
 ROWS |= {
     name: ROWS[name]._replace(methods=(*ROWS[name].methods, "pallas"))
