@@ -162,7 +162,7 @@ def test_initial_state_is_the_best_unless_another_is_much_better():
     lines = [{"step": i, name: value} for i, value in enumerate([0.0, 0.015, 0.018])]
     spec = dataclasses.replace(Shift(length=8, n_shifts=2).spec, loss="absolute")
     assert best_step(lines) == 0 and evaluations_since_best(lines, spec) == 2
-    lines.append({"step": 3, name: 0.021})
+    lines.append({"step": 3, name: 0.051})
     assert best_step(lines) == 3 and evaluations_since_best(lines, spec) == 0
 
 
