@@ -55,6 +55,7 @@ from .recurrences import (
     GRU as GRU,
     LRU as LRU,
     LSTM as LSTM,
+    RGLRU as RGLRU,
     RNN as RNN,
     S4 as S4,
     S4D as S4D,

@@ -21,6 +21,7 @@ from ssm_jax.recurrences.fru import FRU, log_spaced
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
+from ssm_jax.recurrences.rg_lru import RGLRU
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
 from ssm_jax.recurrences.s4 import S4
 from ssm_jax.recurrences.s4d import S4D
@@ -38,6 +39,7 @@ __all__ = [
     "GRU",
     "LRU",
     "LSTM",
+    "RGLRU",
     "RNN",
     "S4",
     "S4D",

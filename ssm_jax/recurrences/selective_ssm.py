@@ -158,7 +158,7 @@ class SelectiveSSM(InputDependent):
         params = in_float32(params)
         d = self.d_in(params)
         return apply_form(
-            self.chunked_form,
+            lambda params, x, dt, *_: self.chunked_form(params, x, dt),
             params,
             x,
             state,

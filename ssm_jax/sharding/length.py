@@ -145,7 +145,7 @@ class LengthSharded(Recurrence):
     def _causal(self, recurrence, params, x, state, *, reverse=False, **options):
         if state is None:
             state = recurrence.initial_state(x.shape[:-2], x.shape[-1])
-        diagonal = isinstance(recurrence, InputDependent)
+        diagonal = isinstance(recurrence, InputDependent) and recurrence.diagonal
         if isinstance(recurrence, TimeInvariant):
             diagonal = not recurrence.max_kernel_length
         state_options = dict(options)

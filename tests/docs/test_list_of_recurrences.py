@@ -35,6 +35,7 @@ RECURRENCES = [
     recurrences.RNN(d_state=6),
     recurrences.GRU(d_state=6),
     recurrences.LSTM(d_state=6),
+    recurrences.RGLRU(n_heads=2),
     recurrences.MinGRU(d_state=6),
     recurrences.MinLSTM(d_state=6),
     recurrences.SGConv(d_state=3, length=7),

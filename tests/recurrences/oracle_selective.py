@@ -40,6 +40,32 @@ def minimal(recurrence, params, x, state=None):
     return np.stack(outputs, -2), h
 
 
+def rg_lru(recurrence, params, x, state=None):
+    """Runs an RG-LRU step by step, ``(y, last)``."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    heads = recurrence.n_heads
+    started = np.zeros((*x.shape[:-2], 1)) if state is None else state[..., -1:]
+    h = np.zeros((*x.shape[:-2], x.shape[-1])) if state is None else state[..., :-1]
+    outputs = []
+    for t in range(x.shape[-2]):
+        x_t, gates = x[..., t, :], {}
+        blocks = x_t.reshape(*x_t.shape[:-1], heads, -1)
+        for name in ("input", "decay"):
+            kernel = p[f"{name}_gate_kernel"][..., None, :, :, :]
+            gate = np.einsum("...hi,...hij->...hj", blocks, kernel)
+            gate = gate.reshape(*gate.shape[:-2], -1)
+            gate = gate + p[f"{name}_gate_bias"][..., None, :]
+            gates[name] = 1 / (1 + np.exp(-gate))
+        rate = np.log1p(np.exp(p["inverse_softplus_rate"]))[..., None, :]
+        a = np.exp(-recurrence.exponent * gates["decay"] * rate)
+        scale = np.where(started == 0, 1, np.sqrt(1 - a**2))
+        h = a * h + scale * gates["input"] * x_t
+        started = np.ones_like(started)
+        outputs.append(h)
+    started = np.broadcast_to(started, (*h.shape[:-1], 1))
+    return np.stack(outputs, -2), np.concatenate([h, started], -1)
+
+
 def gated_attention(recurrence, params, x, state=None):
     """Runs gated linear attention step by step, ``(y, last)``."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}

@@ -11,6 +11,7 @@ from ssm_jax.recurrences import (
     GRU,
     LRU,
     LSTM,
+    RGLRU,
     RNN,
     S4,
     S4D,
@@ -247,6 +248,13 @@ ROWS["gated_attention"] = Row(
     functools.partial(oracle_selective.gated_attention, GATED_ATTENTION),
     methods=VARYING,
     lengths=(17,),
+)
+REAL_GATED = RGLRU(n_heads=1, r_min=0.7)
+ROWS["rg_lru"] = Row(
+    REAL_GATED,
+    functools.partial(oracle_selective.rg_lru, REAL_GATED),
+    methods=VARYING,
+    lengths=(1, 17),
 )
 MINIMAL = {
     "min_gru": MinGRU(d_state=4),

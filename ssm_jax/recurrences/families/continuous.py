@@ -97,7 +97,7 @@ class Continuous(TimeInvariant, abc.ABC):
             )
         zeros = jnp.zeros(modes.state_shape, modes.state_dtype)
         return apply_form(
-            self._chunked_form,
+            lambda params, x, dt, *_: self._chunked_form(params, x, dt),
             params,
             x,
             state,

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,13 @@ class InputDependent(Recurrence, abc.ABC):
 
     A subclass defines `chunked_form`: the decays and inputs of the recurrence, and its
     readout. The state may have any shape.
+
+    Attributes:
+      diagonal: Whether each entry of a state is an affine function of the same entry of
+        the state before, which pieces of a sharded length are combined by.
     """
+
+    diagonal: ClassVar[bool] = True
 
     @abc.abstractmethod
     def initial_state(
@@ -71,7 +77,7 @@ class InputDependent(Recurrence, abc.ABC):
         params = in_float32(params)
         d = self.d_in(params)
         return apply_form(
-            lambda params, x, dt: self.chunked_form(params, x),
+            lambda params, x, *_: self.chunked_form(params, x),
             params,
             x,
             state,
@@ -86,7 +92,7 @@ class InputDependent(Recurrence, abc.ABC):
 
 
 def apply_form(
-    form: Callable[[Params, Array, Any], ChunkedForm],
+    form: Callable[[Params, Array, Any, Array, Any], ChunkedForm],
     params: Params,
     x: Activations,
     state: Inexact[Array, "..."] | None,
@@ -103,7 +109,7 @@ def apply_form(
     """Evaluates a recurrence whose decays depend on the step, as `Recurrence.apply`.
 
     Args:
-      form: ``(params, x, dt) -> ChunkedForm``, for left-aligned rows.
+      form: ``(params, x, dt, state, reset) -> ChunkedForm``, for left-aligned rows.
       params: Parameters, at least float32.
       x: Input of `Recurrence.apply`.
       state: State of `Recurrence.apply`.
@@ -167,7 +173,7 @@ def apply_form(
         varying_params, x, state, reset, lengths = varying
         factors = None if dt is None else x[..., -1]
         y, last = evaluate_chunks(
-            form(varying_params, x[..., :d_in], factors),
+            form(varying_params, x[..., :d_in], factors, state, reset),
             state,
             axis=x.ndim - 2,
             reset=reset,
