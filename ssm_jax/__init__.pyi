@@ -36,6 +36,7 @@ from .layers import (
     Attention as Attention,
     ChannelMixing as ChannelMixing,
     ExpertChoiceMLP as ExpertChoiceMLP,
+    Griffin as Griffin,
     LabelledParam as LabelledParam,
     Linear as Linear,
     Mamba as Mamba,

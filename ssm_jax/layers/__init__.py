@@ -5,6 +5,7 @@ from ssm_jax.layers.channel_mixing import ChannelMixing, Linear
 from ssm_jax.layers.dropout import RowDropout, row_keys, rows_from
 from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.expert_choice import ExpertChoiceMLP
+from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
@@ -17,6 +18,7 @@ __all__ = [
     "Attention",
     "ChannelMixing",
     "ExpertChoiceMLP",
+    "Griffin",
     "LabelledParam",
     "Linear",
     "Mamba",

@@ -5,22 +5,18 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
 from ssm_jax.fields import PositiveInt
-from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear
-from ssm_jax.layers.module import Module
+from ssm_jax.layers.convolved_recurrence import ConvolvedRecurrence
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.families.base import Recurrence
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
-from ssm_jax.sharding.axis import length_axis
-from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
+from ssm_jax.types import Method
 
 
-class Mamba(Module):
+class Mamba(ConvolvedRecurrence):
     r"""A short convolution followed by a recurrence, gated by the input.
 
     .. math::
@@ -67,53 +63,24 @@ class Mamba(Module):
     n_layers: PositiveInt = 1
     method: Method = "auto"
 
-    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
-        """Returns the initial window (zeros) and the state of the recurrence."""
-        d_inner = self.expand * d_model
-        # Detached: a submodule may only be created inside `setup` or a compact method.
-        convolution = ShortConvolution(self.d_conv, parent=None)
-        window = convolution.initial_state(batch_shape, d_inner)
-        return window, self.recurrence.initial_state(batch_shape, d_inner)
+    def d_inner(self, d_model: int) -> int:
+        """Returns the width of the convolution and of the recurrence."""
+        return self.expand * d_model
 
-    @nn.compact
-    def __call__(
-        self,
-        x: Activations,
-        state: PyTree = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        train: bool = False,
-    ) -> tuple[Outputs, PyTree]:
-        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
-        del train
-        check_floating("x", x)
-        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
-        if state is not None and not (isinstance(state, tuple) and len(state) == 2):
-            raise ValueError(
-                "`state` must be the pair (window, h), got "
-                f"{type(state).__name__}; `initial_state` returns one."
-            )
+    def mix(self, x, window, h, *, reset, mask):
+        """Maps ``x`` and both states to ``(y, window, h)``."""
         d = x.shape[-1]
-        if mask is not None:
-            # NaN at padding would reach the gradient of the input projection.
-            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-
-        def run(x, state):
-            window, h = (None, None) if state is None else state
-            # One matrix product for both halves, as in the published weights.
-            uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
-            u, z = jnp.split(uz, 2, -1)
-            convolution = ShortConvolution(self.d_conv, name="convolution")
-            u, window = convolution(u, window, reset=reset, mask=mask)
-            recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
-            y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
-            # Keeps the variance of the residual stream independent of the depth.
-            scale = self.n_layers**-0.5
-            out = Linear(d, use_bias=False, scale=scale, name="out")
-            return out(y * jax.nn.silu(z)).astype(jnp.result_type(x)), (window, h)
-
-        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
+        # One matrix product for both halves, as in the published weights.
+        uz = Linear(2 * self.d_inner(d), use_bias=False, name="in")(x)
+        u, z = jnp.split(uz, 2, -1)
+        convolution = ShortConvolution(self.d_conv, name="convolution")
+        u, window = convolution(u, window, reset=reset, mask=mask)
+        recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
+        y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
+        # Keeps the variance of the residual stream independent of the depth.
+        scale = self.n_layers**-0.5
+        out = Linear(d, use_bias=False, scale=scale, name="out")
+        return out(y * jax.nn.silu(z)), window, h
 
     def _with_rank(self, d):
         """The recurrence with ``dt_rank`` set from the width of the input."""

@@ -13,13 +13,14 @@ from ssm_jax.layers import (
     ETSMLP,
     Attention,
     ChannelMixing,
+    Griffin,
     Mamba,
     Recurrent,
     RecurrentLayer,
     RotaryAttention,
     ShortConvolution,
 )
-from ssm_jax.recurrences import CES, DLR, SelectiveSSM
+from ssm_jax.recurrences import CES, DLR, RGLRU, SelectiveSSM
 from tests.tiers import tiered
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
@@ -68,6 +69,7 @@ ROWS = {
     "local": Row(RotaryAttention(2, 5, bidirectional=True, mixing="glu"), directions=2),
     "local_causal": Row(RotaryAttention(2, window=2)),
     "short_convolution": Row(ShortConvolution(d_conv=4)),
+    "griffin": Row(Griffin(RGLRU(n_heads=2, r_min=0.7), width=6)),
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
 }
 

@@ -7,6 +7,7 @@ from ssm_jax.layers import (
     ETSMLP,
     Attention,
     ChannelMixing,
+    Griffin,
     Mamba,
     RecurrentLayer,
     RotaryAttention,
@@ -75,6 +76,7 @@ LAYERS = {
     for name, recurrence in RECURRENCES.items()
 } | {
     "ets_mlp": ETSMLP(CES(), d_hidden=8, gate=True, kernel_init="xavier"),
+    "griffin": Griffin(RGLRU(n_heads=2)),
     "mamba": Mamba(SelectiveSSM(d_state=4)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "local_attention": RotaryAttention(n_heads=2, window=3),

@@ -1,0 +1,89 @@
+"""The base class of layers with a short convolution before their recurrence."""
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.layers.module import Module
+from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
+from ssm_jax.sharding.axis import length_axis
+from ssm_jax.types import Activations, Outputs, PyTree, Steps
+
+
+class ConvolvedRecurrence(Module):
+    """A layer whose state is ``(window, h)``, of a convolution and of a recurrence.
+
+    A subclass defines `d_inner` and `mix`, and the fields ``recurrence``, the
+    recurrence over time, and ``d_conv``, the taps of the convolution.
+    """
+
+    if TYPE_CHECKING:  # Not fields, whose order is that of the subclass.
+        recurrence: Recurrence
+        d_conv: int
+
+    @abc.abstractmethod
+    def d_inner(self, d_model: int) -> int:
+        """Returns the width of the convolution and of the recurrence."""
+
+    @abc.abstractmethod
+    def mix(
+        self,
+        x: Activations,
+        window: Any,
+        h: Any,
+        *,
+        reset: Steps | None,
+        mask: Steps | None,
+    ) -> tuple[Outputs, Any, Any]:
+        """Maps ``x`` and both states to ``(y, window, h)``.
+
+        Args:
+          x: Input, ``(*b, l, d)``, zero at padding.
+          window: State of the convolution, or None.
+          h: State of the recurrence, or None.
+          reset: Resets of both.
+          mask: Mask of both.
+        """
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
+        """Returns the initial window (zeros) and the state of the recurrence."""
+        d_inner = self.d_inner(d_model)
+        # Detached: a submodule may only be created inside `setup` or a compact method.
+        convolution = ShortConvolution(self.d_conv, parent=None)
+        window = convolution.initial_state(batch_shape, d_inner)
+        return window, self.recurrence.initial_state(batch_shape, d_inner)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Outputs, PyTree]:
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        del train
+        check_floating("x", x)
+        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
+        if state is not None and not (isinstance(state, tuple) and len(state) == 2):
+            raise ValueError(
+                "`state` must be the pair (window, h), got "
+                f"{type(state).__name__}; `initial_state` returns one."
+            )
+        if mask is not None:
+            # NaN at padding would reach the gradient of the input projection.
+            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
+
+        def run(x, state):
+            window, h = (None, None) if state is None else state
+            y, window, h = self.mix(x, window, h, reset=reset, mask=mask)
+            return y.astype(jnp.result_type(x)), (window, h)
+
+        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
