@@ -35,7 +35,7 @@ class TrainConfig:
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
       evaluate_at_start: Whether the initial state is evaluated and saved too. It is the
-        best one unless the main metric of another is more than 0.05 larger: for models
+        best one unless the main metric of another is more than 0.02 larger: for models
         that begin as a good prediction, as one of zeros on a `SeriesTask` with
         ``linear``.
       evaluation_batches: Number of batches of an evaluation during training. None means

@@ -43,7 +43,7 @@ shows that there is none.
 
 PREDICTED = (
     *("accuracy", "auc", "balanced_accuracy", "macro_f1"),
-    *("mae", "r2", "r2_batch", "skill"),
+    *("mae", "r2", "r2_batch", "skill", "skill_low"),
 )
 """The metrics that are not defined if the loss of a target is NaN."""
 
@@ -265,7 +265,8 @@ def metrics(
       variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the mean
       of ``r2`` over batches, as the paper on DLR reports it, which depends on the batch
       size. For one of absolute errors also ``skill``, 1 minus the ratio of ``mae`` to
-      that of zero predictions.
+      that of zero predictions, and ``skill_low``, which is less by two standard errors
+      over batches, so that a skill that the next data may not show does not count.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.
@@ -304,7 +305,7 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-MAIN_METRICS = ("macro_f1", "accuracy", "skill", "r2")
+MAIN_METRICS = ("macro_f1", "accuracy", "skill_low", "r2")
 """The `main_metric` of a run is the first of these that its log has."""
 
 
@@ -315,9 +316,9 @@ def main_metric(spec: TaskSpec) -> str:
       spec: Spec of the task.
 
     Returns:
-      ``"r2"``, or ``"skill"`` for absolute errors; ``"accuracy"``, or ``"macro_f1"``
-      for balanced classes.
+      ``"r2"``, or ``"skill_low"`` for absolute errors; ``"accuracy"``, or
+      ``"macro_f1"`` for balanced classes.
     """
     if spec.targets == "regression":
-        return "r2" if spec.loss == "squared" else "skill"
+        return "r2" if spec.loss == "squared" else "skill_low"
     return "accuracy" if spec.class_weight is None else "macro_f1"

@@ -318,7 +318,8 @@ def total(reductions: list[Reductions]) -> Reductions:
 
     Returns:
       Reductions of all batches. Of a regression also ``r2_batch``, the mean of the
-      coefficients of determination of those batches that have targets.
+      coefficients of determination of those batches that have targets. With ``skill``
+      also ``skill_low``, which is less by two standard errors over batches.
     """
     merged = {
         name: first.merge(*(batch[name] for batch in reductions[1:]))
@@ -330,7 +331,26 @@ def total(reductions: list[Reductions]) -> Reductions:
             batch["r2"].compute() for batch in reductions if float(batch["r2"].count)
         ]
         merged["r2_batch"] = Mean(add_up(scores), float(len(scores)))
+    if "skill" in merged:
+        merged["skill_low"] = Mean(_skill_low([batch["skill"] for batch in reductions]))
     return merged
+
+
+def _skill_low(batches):
+    """The skill less two standard errors over batches.
+
+    Errors of neighbouring windows are alike, so that their number says little of how
+    far a mean of them is from that of other data. Of one batch nothing is known, and no
+    skill above 0 counts.
+    """
+    errors, references = np.array([(b.error, b.reference) for b in batches], float).T
+    n, gains, reference = len(batches), references - errors, references.sum()
+    if not reference:
+        return 0.0
+    skill = gains.sum() / reference
+    if n < 2:
+        return float(min(skill, 0.0))
+    return float(skill - 2 * np.sqrt(n * gains.var(ddof=1)) / reference)
 
 
 def stack_steps(waiting: Sequence[Reductions]) -> PyTree:

@@ -66,7 +66,7 @@ def test_absolute_loss_and_its_skill_are_those_of_absolute_errors():
     assert merged.compute() == pytest.approx(skill, rel=1e-6)
     nothing = loss_sums("regression", 0 * expected, 0 * expected, MASK, loss="absolute")
     assert nothing["skill"].compute() == 0.0
-    assert main_metric(TaskSpec(**FORECAST, loss="absolute")) == "skill"
+    assert main_metric(TaskSpec(**FORECAST, loss="absolute")) == "skill_low"
     with refuses("loss", "absolute"):
         TaskSpec(**FORECAST | {"targets": "classification"}, loss="absolute")
 

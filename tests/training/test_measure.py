@@ -18,7 +18,7 @@ from ssm_jax import plots
 from ssm_jax.cli import report
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, trivial_baseline
-from ssm_jax.metrics import METRICS_COLLECTION, R2, Max, Mean, sown_metrics
+from ssm_jax.metrics import METRICS_COLLECTION, R2, Max, Mean, Skill, sown_metrics
 from ssm_jax.models import LastHead, PairHead, RecurrentNetwork, StepHead, VectorEncoder
 from ssm_jax.recurrences import GRU
 from ssm_jax.tasks import ArrayTask, Mixture, Shift
@@ -32,6 +32,7 @@ from ssm_jax.training.measure import (
     output_gradients,
     stack_steps,
     state_gradients,
+    total,
     unstack_steps,
 )
 from ssm_jax.training.parallel import DataParallel
@@ -158,12 +159,25 @@ def test_null_is_no_better_than_any_other_evaluation():
 
 
 def test_initial_state_is_the_best_unless_another_is_much_better():
-    name = "validation/skill"
+    name = "validation/skill_low"
     lines = [{"step": i, name: value} for i, value in enumerate([0.0, 0.015, 0.018])]
     spec = dataclasses.replace(Shift(length=8, n_shifts=2).spec, loss="absolute")
     assert best_step(lines) == 0 and evaluations_since_best(lines, spec) == 2
-    lines.append({"step": 3, name: 0.051})
+    lines.append({"step": 3, name: 0.021})
     assert best_step(lines) == 3 and evaluations_since_best(lines, spec) == 0
+
+
+def test_low_skill_is_less_by_two_standard_errors_over_batches():
+    errors, references = [1.0, 2.0, 1.5], [2.0, 2.5, 4.0]
+    pairs = zip(errors, references, strict=True)
+    batches = [{"skill": Skill(*pair)} for pair in pairs]
+    gains = np.array(references) - errors
+    low = (gains.sum() - 2 * np.sqrt(3) * gains.std(ddof=1)) / 8.5
+    assert total(batches)["skill_low"].compute() == pytest.approx(low)
+    # Of one batch there is no standard error.
+    assert total(batches[:1])["skill_low"].compute() == 0.0
+    assert total([{"skill": Skill(3.0, 2.0)}])["skill_low"].compute() == -0.5
+    assert total([{"skill": Skill(0.0, 0.0)}])["skill_low"].compute() == 0.0
 
 
 SGD = Optimizer(learning_rate=0.1, kind="sgd")

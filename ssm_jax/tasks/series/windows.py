@@ -89,8 +89,8 @@ class SeriesTask(order.FiniteTask):
         level of a series may change after training, or that of a new one be another.
         Targets are divided by the same standard deviation.
       loss: The loss of a forecast, the squared error or the absolute one, which is
-        less moved by outliers, and whose runs are ranked by `skill`: 1 minus the ratio
-        of their absolute error to that of zeros.
+        less moved by outliers, and whose runs are ranked by ``skill_low``: 1 minus the
+        ratio of their absolute error to that of zeros, less two standard errors.
       statistics: File of `compute_statistics` of the data of a training, which are used
         instead of those of this file. None means those of this file.
       classes: Values of the target, as they are written in the file. None means a

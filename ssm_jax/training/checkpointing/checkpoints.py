@@ -37,7 +37,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
       directory: Each step is a directory in it, named by its number.
       best_metric: The step with its largest value is kept besides the two latest;
         None keeps these only. A value that is not finite is never the best, and that
-        of the initial state, of step 0, counts for 0.05 more.
+        of the initial state, of step 0, counts for 0.02 more.
       tie_metric: The metric whose smallest value decides between equal ones, a loss; a
         missing value or one that is not finite loses. Then the later step is better.
       config: The config of the run as JSON, stored with each step. `restore` refuses a
