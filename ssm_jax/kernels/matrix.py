@@ -206,6 +206,9 @@ class _Inputs(NamedTuple):
       key_decay: Log decays of entries of keys, ``(*b, l, g, k)``, or None.
       beta: Weights of the delta rule, ``(*b, l, g, r)``, or None.
       reset: ``(*b, l)``, or None.
+      q_kept: Which queries are not set to zero, ``(*b, l, g)``.
+      k_kept: Which keys are not, and their decays, ``(*b, l, g)``.
+      v_kept: Which values are not, ``(*b, l, g, r)``.
     """
 
     q: jax.Array
@@ -215,6 +218,25 @@ class _Inputs(NamedTuple):
     key_decay: jax.Array | None
     beta: jax.Array | None
     reset: jax.Array | None
+    q_kept: jax.Array
+    k_kept: jax.Array
+    v_kept: jax.Array
+
+    def zeroed(self) -> "_Inputs":
+        """Zeros in place of padding and of what is not finite.
+
+        Of a chunk, which is in the cache, and not of the whole length.
+        """
+        key_decay = self.key_decay
+        if key_decay is not None:
+            key_decay = jnp.maximum(key_decay, _LOG_DECAY_MIN)
+            key_decay = jnp.where(self.k_kept[..., None], key_decay, 0)
+        return self._replace(
+            q=jnp.where(self.q_kept[..., None], self.q, 0),
+            k=jnp.where(self.k_kept[..., None], self.k, 0),
+            v=jnp.where(self.v_kept[..., None], self.v, 0),
+            key_decay=key_decay,
+        )
 
 
 @partial(jax.jit, static_argnames="method")
@@ -231,16 +253,26 @@ def _evaluate(q, k, v, log_decay, beta, state, reset, mask, *, method):
         lambda x: jnp.asarray(x, dtype), (q, k, v, log_decay, beta, state)
     )
     if mask is not None:
-        # Without a key, a decay and a weight a padded step leaves the state as it is.
         mask = broadcast_to_steps(mask, v[..., 0])
-        k, v, log_decay, beta = jax.tree.map(
-            lambda x: jnp.where(_expand(mask, x), x, 0), (k, v, log_decay, beta)
-        )
     if reset is not None:
         reset = broadcast_to_steps(reset, v[..., 0])
-    arrays = match_varying_axes(q, k, v, log_decay, beta, state, reset)
-    arrays, reached, last = _finite(*arrays)
-    q, k, v, log_decay, beta, state, reset = arrays
+    q, k, v, log_decay, beta, state, reset, mask = match_varying_axes(
+        q, k, v, log_decay, beta, state, reset, mask
+    )
+    bad = _not_finite(q, k, v, log_decay, beta, mask)
+    before = ~_all_finite(state, (-2, -1))
+    state = jnp.where(before[..., None, None], 0, state)
+    reached, last = propagate_flags(_of_values(bad.k, heads) | bad.v, before, reset)
+    reached |= _of_values(bad.q, heads)
+    k_kept, v_kept = ~bad.k, ~bad.v
+    if mask is not None:
+        # Without a key, a decay and a weight a padded step leaves the state as it is.
+        k_kept, v_kept = k_kept & mask[..., None], v_kept & mask[..., None]
+    by_entry = log_decay is not None and log_decay.ndim == k.ndim
+    if beta is not None:
+        beta = jnp.where(v_kept, beta, 0)
+    if log_decay is not None and not by_entry:
+        log_decay = jnp.where(v_kept, jnp.maximum(log_decay, _LOG_DECAY_MIN), 0)
 
     def by_group(x, axis):
         """Splits the axis of the heads of values, ``h``, into ``(g, r)``."""
@@ -249,7 +281,7 @@ def _evaluate(q, k, v, log_decay, beta, state, reset, mask, *, method):
         shape = *x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :]
         return x.reshape(shape)
 
-    axis, by_entry = n_batch + 1, log_decay is not None and log_decay.ndim == k.ndim
+    axis = n_batch + 1
     inputs = _Inputs(
         q,
         k,
@@ -258,6 +290,9 @@ def _evaluate(q, k, v, log_decay, beta, state, reset, mask, *, method):
         log_decay if by_entry else None,
         None if beta is None else by_group(beta, axis),
         reset,
+        ~bad.q,
+        k_kept,
+        by_group(v_kept, axis),
     )
     # (*b, g, k, r, v): a row of an entry of a key, as a query reads all its values.
     state = jnp.swapaxes(by_group(state, n_batch), -3, -2)
@@ -274,44 +309,41 @@ def _expand(flags, like):
     return jnp.expand_dims(flags, tuple(range(flags.ndim, like.ndim)))
 
 
-def _finite(q, k, v, log_decay, beta, state, reset):
-    """Zeros in place of steps of a head that are not finite, and what these reach.
+class _Bad(NamedTuple):
+    """Flags of queries and keys, ``(*b, l, g)``, and of values, ``(*b, l, h)``."""
 
-    A weight of 0 would not hide them from steps that do not attend to them. Returns
-    ``(arrays, reached, last)``, the arguments, and flags of the outputs,
-    ``(*b, l, h)``, and of the last state, ``(*b, h)``.
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+
+
+def _not_finite(q, k, v, log_decay, beta, mask):
+    """Flags what is not finite at a step, but not on padding, which nothing reads.
+
+    A weight of 0 would not hide it from steps that do not attend to it.
     """
-    heads, groups = v.shape[-2], q.shape[-2]
-
-    def of_values(flags):
-        """Of the heads of values, ``(*b, l, h)``, those of their keys."""
-        return flags if heads == groups else jnp.repeat(flags, heads // groups, -1)
-
-    def not_finite(x):
-        return ~jnp.all(jnp.isfinite(x), -1)
-
-    q_bad, k_bad, v_bad = not_finite(q), not_finite(k), not_finite(v)
-    if log_decay is not None:
-        log_decay = jnp.where(log_decay < _LOG_DECAY_MIN, _LOG_DECAY_MIN, log_decay)
-        if log_decay.ndim == k.ndim:
-            k_bad |= not_finite(log_decay)
-        else:
-            v_bad |= ~jnp.isfinite(log_decay)
+    bad = _Bad(*(~_all_finite(x, -1) for x in (q, k, v)))
+    if log_decay is not None and log_decay.ndim == k.ndim:
+        # The smallest of them may be -inf.
+        bad = bad._replace(k=bad.k | ~(jnp.max(log_decay, -1) < jnp.inf))
+    elif log_decay is not None:
+        bad = bad._replace(v=bad.v | ~(log_decay < jnp.inf))
     if beta is not None:
-        v_bad |= ~jnp.isfinite(beta)
-    before = ~jnp.all(jnp.isfinite(state), (-2, -1))
-    bad = v_bad | of_values(k_bad)
-    reached, last = propagate_flags(bad, before, reset)
-    q, k, v = (
-        jnp.where(flags[..., None], 0, x)
-        for x, flags in ((q, q_bad), (k, k_bad), (v, v_bad))
-    )
-    log_decay, beta = jax.tree.map(
-        lambda x: jnp.where(jnp.isfinite(x), x, 0), (log_decay, beta)
-    )
-    state = jnp.where(before[..., None, None], 0, state)
-    arrays = q, k, v, log_decay, beta, state, reset
-    return arrays, reached | of_values(q_bad), last
+        bad = bad._replace(v=bad.v | ~jnp.isfinite(beta))
+    if mask is not None:
+        bad = bad._replace(k=bad.k & mask[..., None], v=bad.v & mask[..., None])
+    return bad
+
+
+def _all_finite(x, axes):
+    # A maximum, which is NaN if a value is: on CPUs a third of the time of `all`.
+    return jnp.max(jnp.abs(x), axes) < jnp.inf
+
+
+def _of_values(flags, heads):
+    """Flags of the heads of values, ``(*b, l, h)``, by those of their keys."""
+    groups = flags.shape[-1]
+    return flags if heads == groups else jnp.repeat(flags, heads // groups, -1)
 
 
 def _by_steps(inputs, state):
@@ -319,6 +351,7 @@ def _by_steps(inputs, state):
     axis = inputs.q.ndim - 3
 
     def step(state, x):
+        x = x.zeroed()
         if x.reset is not None:
             state = jnp.where(_expand(x.reset, state), 0, state)
         if x.head_decay is not None:
@@ -351,15 +384,17 @@ def _by_chunks(inputs, state, *, method):
         return None if x is None else jnp.moveaxis(split(x), axis + 1, -1)
 
     # Zeros that fill the last chunk leave the state as it is.
-    q, k, v, head_decay, key_decay, beta, reset = inputs
     chunks = _Inputs(
-        heads_first(q),
-        heads_first(k),
-        heads_first(v),
-        steps_last(head_decay),
-        heads_first(key_decay),
-        steps_last(beta),
-        split(reset),
+        heads_first(inputs.q),
+        heads_first(inputs.k),
+        heads_first(inputs.v),
+        steps_last(inputs.head_decay),
+        heads_first(inputs.key_decay),
+        steps_last(inputs.beta),
+        split(inputs.reset),
+        steps_last(inputs.q_kept),
+        steps_last(inputs.k_kept),
+        heads_first(inputs.v_kept),
     )
     if length <= size:
         o, state = _chunk(state, jax.tree.map(lambda x: x[0], chunks))
@@ -384,7 +419,7 @@ def _states_of_chunks(state, chunks):
     zeros = jnp.zeros_like(state, shape=(len(chunks.q), *state.shape))
     _, states = _chunk(zeros, chunks)
     if chunks.beta is None:
-        decays = _Weights(chunks).carry(jnp.ones_like(states[..., :1]))
+        decays = _Weights(chunks.zeroed()).carry(jnp.ones_like(states[..., :1]))
         multiply = jnp.multiply
     else:
         # A chunk is a linear map of the state; of the identity it gives its matrix.
@@ -413,6 +448,7 @@ def _chunk(state, x):
     Returns:
       Outputs, ``(*b, g, c, r, v)``, and the state after it.
     """
+    x = x.zeroed()
     weights, v = _Weights(x), x.v
     if x.beta is None:
         (scores,) = weights.pairs(x.q)
@@ -455,19 +491,25 @@ class _Weights:
             self._kept = (segment[..., -1] == 0)[..., None, None, None, None]
             attends = attends[..., None, None, :, :]
         self._attends = attends
-        decay = x.key_decay
         if x.head_decay is not None:
-            decay = x.head_decay[..., None]
-        if decay is None:
-            return
-        self._levels = []
-        # From the start of a block of a step, which is included, and to its end.
-        before, after = decay, jnp.zeros_like(decay)
-        while len(self._levels) < size.bit_length() - 1:
-            self._levels.append((before, after))
-            before, after = _merge(before, after, 2 ** len(self._levels))
-        self._before, self._after = before, after
-        self._total = jnp.exp(before[..., -1, :])
+            steps = np.arange(size)
+            # Of each pair of steps, the steps after the one up to the other.
+            later = steps > steps[:, None]
+            between = later[:, :, None] & ~later.T
+            decay = x.head_decay
+            self._sums = _einsum("...t,jti->...ij", decay, between.astype(decay.dtype))
+            self._before = jnp.cumsum(decay, -1)
+            self._after = self._sums[..., -1, :]
+            self._total = jnp.exp(self._before[..., -1:])
+        if x.key_decay is not None:
+            self._levels = []
+            # From the start of a block of a step, which is included, and to its end.
+            before, after = x.key_decay, jnp.zeros_like(x.key_decay)
+            while len(self._levels) < size.bit_length() - 1:
+                self._levels.append((before, after))
+                before, after = _merge(before, after, 2 ** len(self._levels))
+            self._before, self._after = before, after
+            self._total = jnp.exp(before[..., -1, :])
 
     def pairs(self, *xs):
         """Products of each of several queries with the keys that they see, decayed.
@@ -485,18 +527,9 @@ class _Weights:
         if not self._by_head:
             return [jnp.where(self._attends, y[..., None, :, :], 0) for y in products]
         # Zero before the exponential, whose gradient would be infinity times zero.
-        exponent = jnp.where(self._attends, self._sums(), 0)
+        exponent = jnp.where(self._attends, self._sums, 0)
         weights = jnp.where(self._attends, jnp.exp(exponent), 0)
         return [weights * y[..., None, :, :] for y in products]
-
-    def _sums(self):
-        """Sums of the log decays of heads between two steps, ``(*b, g, r, c, c)``."""
-        sums, step = 0, np.arange(self._k.shape[-2])
-        for level, (before, after) in enumerate(self._levels):
-            # The two steps are in the two halves of a block of 2 ** (level + 1).
-            apart = ((step[:, None] ^ step) >> level) == 1
-            sums = jnp.where(apart, before + jnp.swapaxes(after, -2, -1), sums)
-        return sums
 
     def read(self, x, state):
         """Products of queries with the state before the chunk, decayed.
@@ -512,7 +545,7 @@ class _Weights:
             x = x * jnp.exp(self._before)
         y = _einsum("...ik,...krv->...irv", x, state)
         if self._by_head:
-            y *= jnp.swapaxes(jnp.exp(self._before), -3, -2)
+            y *= jnp.swapaxes(jnp.exp(self._before), -2, -1)[..., None]
         return y if self._first is None else jnp.where(self._first[..., None], y, 0)
 
     def write(self, v):
@@ -528,7 +561,7 @@ class _Weights:
         if self._by_key:
             k = k * jnp.exp(self._after)
         if self._by_head:
-            v = v * jnp.swapaxes(jnp.exp(self._after), -3, -2)
+            v = v * jnp.swapaxes(jnp.exp(self._after), -2, -1)[..., None]
         if self._last is not None:
             k = jnp.where(self._last, k, 0)
         return _einsum("...jk,...jrv->...krv", k, v)
@@ -538,7 +571,7 @@ class _Weights:
         if self._by_key:
             state = state * self._total[..., None, None]
         if self._by_head:
-            state = state * jnp.swapaxes(self._total[..., None], -3, -2)
+            state = state * self._total[..., None, :, :]
         return state if self._kept is None else jnp.where(self._kept, state, 0)
 
 
