@@ -31,7 +31,7 @@ from ssm_jax.kernels.axes import (
 from ssm_jax.kernels.nonfinite import nan_where, propagate_flags
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps, reshard
-from ssm_jax.types import Array, Float, Steps
+from ssm_jax.types import Array, Bool, Float, Steps
 
 MatrixMethod = Literal["auto", "sequential", "associative", "chunked"]
 """Evaluation method. It affects cost and rounding, not the result."""
@@ -126,8 +126,6 @@ def matrix_recurrence(
             f"`method` must be one of {list(get_args(MatrixMethod))}, got {method!r}; "
             "'auto' chooses by the length."
         )
-    if method == "auto":
-        method = plan.matrix_method(q.shape[-3])
     return _evaluate(q, k, v, log_decay, beta, state, reset, mask, method=method)
 
 
@@ -156,8 +154,8 @@ def _check(q, k, v, log_decay, beta, state, reset, mask):
         if log_decay.shape not in (v.shape[:-1], k.shape):
             raise ValueError(
                 f"`log_decay` must be {v.shape[:-1]}, one for each head of values, or "
-                f"{k.shape} like `k`, got {log_decay.shape}; `jnp.broadcast_to` repeats "
-                "what steps or heads share."
+                f"{k.shape} like `k`, got {log_decay.shape}; `jnp.broadcast_to` "
+                "repeats what steps or heads share."
             )
         _check_not_positive(log_decay)
     if beta is not None:
@@ -240,8 +238,48 @@ class _Inputs(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="method")
-def _evaluate(q, k, v, log_decay, beta, state, reset, mask, *, method):
-    v_dtype = v.dtype
+def _evaluate(*arrays, method):
+    o, state, reached, last = unmarked_recurrence(*arrays, method=method)
+    state = nan_where(last[..., None, None], state)
+    return nan_where(reached[..., None], o).astype(arrays[2].dtype), state
+
+
+def unmarked_recurrence(
+    q: Float[Array, "*b l g k"],
+    k: Float[Array, "*b l g k"],
+    v: Float[Array, "*b l h v"],
+    log_decay: Float[Array, "*b l h"] | Float[Array, "*b l g k"] | None,
+    beta: Float[Array, "*b l h"] | None,
+    state: Float[Array, "*b h k v"] | None,
+    reset: Steps | None,
+    mask: Steps | None,
+    *,
+    method: MatrixMethod,
+) -> tuple[
+    Float[jax.Array, "*b l h v"],
+    Float[jax.Array, "*b h k v"],
+    Bool[jax.Array, "*b l h"],
+    Bool[jax.Array, "*b h"],
+]:
+    """Evaluates `matrix_recurrence` with zeros in place of what is not finite.
+
+    Args:
+      q: As for `matrix_recurrence`, like the others, which are not checked.
+      k: Keys.
+      v: Values.
+      log_decay: Log decays.
+      beta: Weights of the delta rule.
+      state: State before the first step.
+      reset: Resets.
+      mask: Valid steps.
+      method: The method.
+
+    Returns:
+      ``(o, state, reached, last)``: outputs and last state, at least float32, and what
+      values that are not finite reach of them: flags ``(*b, l, h)`` and ``(*b, h)``.
+    """
+    if method == "auto":
+        method = plan.matrix_method(q.shape[-3])
     *batch, _, heads, d_value = v.shape
     n_batch, groups, d_key = len(batch), q.shape[-2], q.shape[-1]
     if state is None:
@@ -300,8 +338,7 @@ def _evaluate(q, k, v, log_decay, beta, state, reset, mask, *, method):
     o, state = run(inputs, state)
     o = o.reshape(v.shape)
     state = jnp.swapaxes(state, -3, -2).reshape(*batch, heads, d_key, d_value)
-    state = nan_where(last[..., None, None], state)
-    return nan_where(reached[..., None], o).astype(v_dtype), state
+    return o, state, reached, last
 
 
 def _expand(flags, like):
