@@ -6,15 +6,18 @@ decays after step ``j`` up to step ``i``, a chunk that starts from ``S`` has the
 .. math::
   o_i = e^{G_{i0}} S^\top q_i + \sum_{j \le i} e^{G_{ij}} (q_i \cdot k_j) v_j,
 
-products of matrices, and a state is passed from chunk to chunk. No difference of
-cumulative sums is formed: it would lose a decay that follows a much faster one. Two
+products of matrices, and a state is passed from chunk to chunk. ``G_ij`` is never a
+difference of cumulative sums, which would lose a decay that follows a much faster one,
+and no exponent is positive, so that nothing overflows. Of decays of heads it is the sum
+for each pair of steps. Of decays of entries of keys there are too many pairs, but two
 steps are in the two halves of one block of ``2 s`` steps, for one ``s`` among 1, 2, 4
-and so on, and ``G_ij`` is what follows ``j`` in its half and what precedes and includes
-``i`` in the other: sums of numbers of one sign, which are accurate and never positive.
+and so on. ``exp(G_ij)`` is the decay from ``j`` to the end of its half, by which the
+key is scaled, times the decay from there to ``i``, by which the query is. Both are
+products of at most a chunk of decays: accurate, since nothing is subtracted.
 """
 
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -209,16 +212,16 @@ class _Inputs(NamedTuple):
       v_kept: Which values are not, ``(*b, l, g, r)``.
     """
 
-    q: jax.Array
-    k: jax.Array
-    v: jax.Array
-    head_decay: jax.Array | None
-    key_decay: jax.Array | None
-    beta: jax.Array | None
-    reset: jax.Array | None
-    q_kept: jax.Array
-    k_kept: jax.Array
-    v_kept: jax.Array
+    q: Any
+    k: Any
+    v: Any
+    head_decay: Any
+    key_decay: Any
+    beta: Any
+    reset: Any
+    q_kept: Any
+    k_kept: Any
+    v_kept: Any
 
     def zeroed(self) -> "_Inputs":
         """Zeros in place of padding and of what is not finite.
@@ -285,17 +288,15 @@ def unmarked_recurrence(
     if state is None:
         state = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
         state = reshard(state, v, [*range(n_batch), n_batch + 1, None, n_batch + 2])
-    given = [q, k, v, state] + [x for x in (log_decay, beta) if x is not None]
-    dtype = common_dtype(jnp.float32, *given)
-    q, k, v, log_decay, beta, state = jax.tree.map(
-        lambda x: jnp.asarray(x, dtype), (q, k, v, log_decay, beta, state)
-    )
+    arrays: Any = q, k, v, log_decay, beta, state
+    dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
+    arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
     if mask is not None:
         mask = broadcast_to_steps(mask, v[..., 0])
     if reset is not None:
         reset = broadcast_to_steps(reset, v[..., 0])
     q, k, v, log_decay, beta, state, reset, mask = match_varying_axes(
-        q, k, v, log_decay, beta, state, reset, mask
+        *arrays, reset, mask
     )
     bad = _not_finite(q, k, v, log_decay, beta, mask)
     before = ~_all_finite(state, (-2, -1))
@@ -412,27 +413,29 @@ def _by_chunks(inputs, state, *, method):
     size = plan.matrix_chunk(length)
 
     def split(x):
-        return None if x is None else jnp.moveaxis(split_axis(x, axis, size), axis, 0)
+        return jnp.moveaxis(split_axis(x, axis, size), axis, 0)
 
     def heads_first(x):
-        return None if x is None else jnp.swapaxes(split(x), axis + 1, axis + 2)
+        return jnp.swapaxes(split(x), axis + 1, axis + 2)
 
     def steps_last(x):
-        return None if x is None else jnp.moveaxis(split(x), axis + 1, -1)
+        return jnp.moveaxis(split(x), axis + 1, -1)
 
     # Zeros that fill the last chunk leave the state as it is.
-    chunks = _Inputs(
-        heads_first(inputs.q),
-        heads_first(inputs.k),
-        heads_first(inputs.v),
-        steps_last(inputs.head_decay),
-        heads_first(inputs.key_decay),
-        steps_last(inputs.beta),
-        split(inputs.reset),
-        steps_last(inputs.q_kept),
-        steps_last(inputs.k_kept),
-        heads_first(inputs.v_kept),
+    layout = _Inputs(
+        q=heads_first,
+        k=heads_first,
+        v=heads_first,
+        head_decay=steps_last,
+        key_decay=heads_first,
+        beta=steps_last,
+        reset=split,
+        q_kept=steps_last,
+        k_kept=steps_last,
+        v_kept=heads_first,
     )
+    pairs = zip(layout, inputs, strict=True)
+    chunks = _Inputs(*(None if x is None else change(x) for change, x in pairs))
     if length <= size:
         o, state = _chunk(state, jax.tree.map(lambda x: x[0], chunks))
         o = o[None]
@@ -517,16 +520,17 @@ class _Weights:
         size = x.k.shape[-2]
         self._k = x.k
         self._by_head, self._by_key = x.head_decay is not None, x.key_decay is not None
-        attends = jnp.tri(size, dtype=bool)
+        axes = tuple(range(x.k.ndim - 1))
+        attends = jnp.expand_dims(jnp.tri(size, dtype=bool), axes)
         self._first = self._last = self._kept = None
         if x.reset is not None:
             # By comparison, so that no weight across a reset depends on a decay.
             segment = jnp.cumsum(x.reset, -1)
-            attends &= segment[..., :, None] == segment[..., None, :]
+            same = segment[..., :, None] == segment[..., None, :]
+            attends &= same[..., None, None, :, :]
             self._first = (segment == 0)[..., None, :, None]
             self._last = (segment == segment[..., -1:])[..., None, :, None]
             self._kept = (segment[..., -1] == 0)[..., None, None, None, None]
-            attends = attends[..., None, None, :, :]
         self._attends = attends
         if x.head_decay is not None:
             steps = np.arange(size)
@@ -541,12 +545,13 @@ class _Weights:
         if x.key_decay is not None:
             self._levels = []
             # From the start of a block of a step, which is included, and to its end.
-            before, after = x.key_decay, jnp.zeros_like(x.key_decay)
+            before, after = jnp.exp(x.key_decay), jnp.ones_like(x.key_decay)
             while len(self._levels) < size.bit_length() - 1:
                 self._levels.append((before, after))
                 before, after = _merge(before, after, 2 ** len(self._levels))
             self._before, self._after = before, after
-            self._total = jnp.exp(before[..., -1, :])
+            # Not a product: its rounding would grow with the number of chunks.
+            self._total = jnp.exp(jnp.sum(x.key_decay, -2))
 
     def pairs(self, *xs):
         """Products of each of several queries with the keys that they see, decayed.
@@ -579,7 +584,7 @@ class _Weights:
           ``(*b, g, c, r, v)``.
         """
         if self._by_key:
-            x = x * jnp.exp(self._before)
+            x = x * self._before
         y = _einsum("...ik,...krv->...irv", x, state)
         if self._by_head:
             y *= jnp.swapaxes(jnp.exp(self._before), -2, -1)[..., None]
@@ -596,7 +601,7 @@ class _Weights:
         """
         k = self._k
         if self._by_key:
-            k = k * jnp.exp(self._after)
+            k = k * self._after
         if self._by_head:
             v = v * jnp.swapaxes(jnp.exp(self._after), -2, -1)[..., None]
         if self._last is not None:
@@ -619,14 +624,18 @@ def _halves(x, size):
 
 
 def _merge(before, after, size):
-    """Sums from the start and to the end of blocks of ``size``, of those of halves."""
+    """Decays from the start and to the end of blocks of ``size``, of those of halves.
+
+    Products of numbers of at most 1: at most a chunk of them, and far cheaper than the
+    exponential of a sum for each size of a block.
+    """
     shape, half = before.shape, size // 2
     (before_0, before_1), (after_0, after_1) = (
         _halves(before, half),
         _halves(after, half),
     )
-    before = jnp.concatenate([before_0, before_1 + before_0[..., -1:, :]], -2)
-    after = jnp.concatenate([after_0 + before_1[..., -1:, :], after_1], -2)
+    before = jnp.concatenate([before_0, before_1 * before_0[..., -1:, :]], -2)
+    after = jnp.concatenate([after_0 * before_1[..., -1:, :], after_1], -2)
     return before.reshape(shape), after.reshape(shape)
 
 
@@ -639,9 +648,7 @@ def _decayed_products(x, k, levels):
     for level, (before, after) in enumerate(levels):
         (_, x_1), (k_0, _) = _halves(x, 2**level), _halves(k, 2**level)
         (_, before_1), (after_0, _) = (_halves(y, 2**level) for y in (before, after))
-        apart = _einsum(
-            "...ik,...jk->...ij", x_1 * jnp.exp(before_1), k_0 * jnp.exp(after_0)
-        )
+        apart = _einsum("...ik,...jk->...ij", x_1 * before_1, k_0 * after_0)
         products = products.reshape(*apart.shape[:-2], 2, 2**level, 2**level)
         upper = jnp.concatenate([products[..., 0, :, :], jnp.zeros_like(apart)], -1)
         lower = jnp.concatenate([apart, products[..., 1, :, :]], -1)

@@ -336,7 +336,7 @@ def test_method_depends_on_the_length_alone():
     assert matrix_method(jax.export.symbolic_shape("l")[0]) == "sequential"
 
 
-def test_rules_of_heads_and_decays():
+def test_rules_of_heads_and_decays(unchecked):
     q, v = jnp.ones((3, 2, K)), jnp.ones((3, 3, V))
     with refuses("v", (3, 3, V), rule="multiple"):
         matrix_recurrence(q, q, v)
