@@ -113,7 +113,7 @@ def _difference(result: Array, expected: Array) -> float:
     return float(jnp.max(jnp.abs(result - expected)) / jnp.max(jnp.abs(expected)))
 
 
-def _ours(**arrays: Array) -> Array:
+def _ours(**arrays: Any) -> Array:
     return matrix_recurrence(**arrays)[0]
 
 

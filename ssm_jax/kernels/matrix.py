@@ -94,7 +94,7 @@ def matrix_recurrence(
         state per chunk and evaluates chunks again. ``"associative"``: all chunks at
         once, after `jax.lax.associative_scan` of their states, with the most memory; of
         the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"auto"``:
-        ``"sequential"`` for a few steps, else ``"chunked"``, on all platforms.
+        ``"sequential"`` for a single step, else ``"chunked"``, on all platforms.
 
     Returns:
       ``(o, state)``: outputs, ``(*b, l, h, v)``, in the dtype of ``v``, and the state
@@ -285,22 +285,26 @@ def unmarked_recurrence(
         method = plan.matrix_method(q.shape[-3])
     *batch, _, heads, d_value = v.shape
     n_batch, groups, d_key = len(batch), q.shape[-2], q.shape[-1]
+    start: Any = state
     if state is None:
-        state = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
-        state = reshard(state, v, [*range(n_batch), n_batch + 1, None, n_batch + 2])
-    arrays: Any = q, k, v, log_decay, beta, state
+        start = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
+        start = reshard(start, v, [*range(n_batch), n_batch + 1, None, n_batch + 2])
+    arrays: Any = q, k, v, log_decay, beta, start
     dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
     if mask is not None:
         mask = broadcast_to_steps(mask, v[..., 0])
     if reset is not None:
         reset = broadcast_to_steps(reset, v[..., 0])
-    q, k, v, log_decay, beta, state, reset, mask = match_varying_axes(
+    q, k, v, log_decay, beta, start, reset, mask = match_varying_axes(
         *arrays, reset, mask
     )
     bad = _not_finite(q, k, v, log_decay, beta, mask)
-    before = ~_all_finite(state, (-2, -1))
-    state = jnp.where(before[..., None, None], 0, state)
+    before = bad.v[..., 0, :] & False
+    # Of zeros, which are constant, XLA would compute it while it compiles.
+    if state is not None:
+        before |= ~_all_finite(start, (-2, -1))
+        start = jnp.where(before[..., None, None], 0, start)
     reached, last = propagate_flags(_of_values(bad.k, heads) | bad.v, before, reset)
     reached |= _of_values(bad.q, heads)
     k_kept, v_kept = ~bad.k, ~bad.v
@@ -334,12 +338,12 @@ def unmarked_recurrence(
         by_group(v_kept, axis),
     )
     # (*b, g, k, r, v): a row of an entry of a key, as a query reads all its values.
-    state = jnp.swapaxes(by_group(state, n_batch), -3, -2)
+    start = jnp.swapaxes(by_group(start, n_batch), -3, -2)
     run = _by_steps if method == "sequential" else partial(_by_chunks, method=method)
-    o, state = run(inputs, state)
+    o, after = run(inputs, start)
     o = o.reshape(v.shape)
-    state = jnp.swapaxes(state, -3, -2).reshape(*batch, heads, d_key, d_value)
-    return o, state, reached, last
+    after = jnp.swapaxes(after, -3, -2).reshape(*batch, heads, d_key, d_value)
+    return o, after, reached, last
 
 
 def _expand(flags, like):
