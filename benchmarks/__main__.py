@@ -38,6 +38,7 @@ from benchmarks import (
     kernels,
     language,
     lengths,
+    matrix,
     peers,
     roofline,
     training_steps,
@@ -104,6 +105,12 @@ SUITES = {
         (2048,),
         "Layers relative to the same layers written plainly as their authors' code "
         "evaluates them, with the same parameters; timed in turns.",
+    ),
+    "matrix": Suite(
+        matrix.matrix_rows,
+        (1024,),
+        "`matrix_recurrence` with decays of heads, of entries of keys and with the "
+        "delta rule, relative to plain scans over steps and over chunks; in turns.",
     ),
     "selective": Suite(
         peers.selective_rows,

@@ -25,6 +25,7 @@ from .kernels import (
     final_state as final_state,
     linear_attention as linear_attention,
     linear_recurrence as linear_recurrence,
+    matrix_recurrence as matrix_recurrence,
     modal_kernel as modal_kernel,
     n_step_decay as n_step_decay,
     nonlinear_recurrence as nonlinear_recurrence,

@@ -7,6 +7,7 @@ from ssm_jax.kernels.fft import (
     final_state,
     modal_kernel,
 )
+from ssm_jax.kernels.matrix import matrix_recurrence
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
 from ssm_jax.kernels.plan import chosen_method
 from ssm_jax.kernels.platforms import compiling_for
@@ -24,6 +25,7 @@ __all__ = [
     "final_state",
     "linear_attention",
     "linear_recurrence",
+    "matrix_recurrence",
     "modal_kernel",
     "n_step_decay",
     "nonlinear_recurrence",

@@ -1,4 +1,4 @@
-"""Linear attention, evaluated in chunks as a recurrence with matrix states."""
+"""Linear attention, a recurrence of matrices without decays, and its normalizer."""
 
 from functools import partial
 
@@ -6,16 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.axes import join_axis, match_varying_axes, split_axis
-from ssm_jax.kernels.nonfinite import nan_where, propagate_flags
-from ssm_jax.kernels.promotion import common_dtype, promoted_like
-from ssm_jax.kernels.recurrence import linear_recurrence
+from ssm_jax.kernels.matrix import unmarked_recurrence
+from ssm_jax.kernels.nonfinite import last_of_segments, nan_where
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps
+from ssm_jax.kernels.shift import shift_left
 from ssm_jax.types import Array, Float, Steps
-
-# Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost
-# that is quadratic in the length of the chunk.
-_CHUNK = 64
 
 # Lower bound of the normalizer. Its inverse square, which occurs in the gradient of the
 # division, does not overflow float32.
@@ -112,105 +108,51 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
     v_dtype, arrays = v.dtype, [q, k, v, *([] if state is None else [state])]
     dtype = common_dtype(jnp.float32, *arrays)
     q, k, v = (values.astype(dtype) for values in (q, k, v))
-    if mask is not None:
-        # A zero key removes a padded step from the numerator and from the normalizer,
-        # unless its value is not finite.
-        k, v = (jnp.where(mask[..., None, None], values, 0) for values in (k, v))
-    q, k, v, state, reached, last = _finite(q, k, v, state, reset, bidirectional)
     # The appended column of ones accumulates the normalizer along with the numerator.
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
-    if bidirectional and reset is None:
-        # Every step attends to the same sum, so no recurrence is needed.
-        total = jnp.einsum("...lhk,...lhv->...hkv", k, v)
-        sums = jnp.einsum("...lhk,...hkv->...lhv", q, total)
-    else:
-        segment = jnp.zeros(q.shape[:-2], jnp.int32)
-        if reset is not None:
-            segment += promoted_like(jnp.cumsum(reset, -1), segment)
-        sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
-    y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
-    if state is not None:
+    if not bidirectional:
+        sums, state, reached, last = _sums(q, k, v, state, reset, mask)
         state = nan_where(last[..., None, None], state)
+    else:
+        if mask is not None:
+            # A zero key removes a padded step from the numerator and from the
+            # normalizer, unless its value is not finite.
+            mask = broadcast_to_steps(mask, v[..., 0])[..., None, None]
+            k, v = (jnp.where(mask, values, 0) for values in (k, v))
+        both = _sums_of_all if reset is None else _sums_of_segments
+        sums, reached = both(q, k, v, reset)
+    y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
     return nan_where(reached[..., None], y).astype(v_dtype), state
 
 
-def _finite(q, k, v, state, reset, bidirectional):
-    """Zeros in place of steps of a head that are not finite, and what these reach.
-
-    A weight of 0 would not hide them from steps that do not attend to them. Returns
-    ``(q, k, v, state, found, last)``, flags of the outputs, ``(*b, l, h)``, and of the
-    last state, ``(*b, h)``.
-    """
-    q_bad = ~jnp.all(jnp.isfinite(q), -1)
-    bad = ~jnp.all(jnp.isfinite(k), -1) | ~jnp.all(jnp.isfinite(v), -1)
-    before = bad[..., 0, :] & False
-    if state is not None:
-        before |= ~jnp.all(jnp.isfinite(state), (-2, -1))
-        state = jnp.where(before[..., None, None], 0, state)
-    if reset is not None:
-        reset = broadcast_to_steps(reset, bad)
-    bad, before, reset = match_varying_axes(bad, before, reset)
-
-    reached, last = propagate_flags(bad, before, reset, bidirectional=bidirectional)
-    k, v = (jnp.where(bad[..., None], 0, values) for values in (k, v))
-    return jnp.where(q_bad[..., None], 0, q), k, v, state, reached | q_bad, last
+def _sums(q, k, v, state=None, reset=None, mask=None):
+    """Sums ``(q_i . k_j) v_j`` over the steps up to ``i``, of `unmarked_recurrence`."""
+    return unmarked_recurrence(q, k, v, None, None, state, reset, mask, method="auto")
 
 
-def _chunked_sums(q, k, v, segment, state, bidirectional):
-    """Sums ``(q_i . k_j) v_j`` over the steps ``j`` that ``i`` attends to.
-
-    Returns the sums and the state after the last step (None if ``bidirectional``).
-    """
-    length = q.shape[-3]
-    size = min(_CHUNK, length)
-    q, k, v = (split_axis(values, -3, size) for values in (q, k, v))
-    # Padding of the last chunk continues the last segment, so that the state is not
-    # reset there. Its keys are zeros.
-    if fill := -length % size:
-        last = (*segment.shape[:-1], fill)
-        filling = jnp.broadcast_to(segment[..., -1:], last)
-        segment = jnp.concatenate([segment, filling], -1)
-    segment = split_axis(segment, -1, size)
-    attends = segment[..., :, None] == segment[..., None, :]
-    if not bidirectional:
-        attends &= promoted_like(jnp.tri(size, dtype=bool), attends)
-    # Contribution of the same chunk: masked attention matrix times values.
-    weights = jnp.einsum("...ihk,...jhk->...hij", q, k)
-    weights = jnp.where(attends[..., None, :, :], weights, 0)
-    sums = jnp.einsum("...hij,...jhv->...ihv", weights, v)
-    past, last = _sums_of_previous_chunks(q, k, v, segment, state)
-    sums += past
-    if bidirectional:
-        # The future is the past of the reversed sequence; the diagonal chunk is counted
-        # above and belongs to neither.
-        steps = segment.ndim - 2, segment.ndim - 1
-        q, k, v, segment = (jnp.flip(values, steps) for values in (q, k, v, segment))
-        future, _ = _sums_of_previous_chunks(q, k, v, segment, None)
-        sums += jnp.flip(future, steps)
-        last = None
-    return join_axis(sums, sums.ndim - 4, length), last
+def _sums_of_all(q, k, v, reset):
+    """Sums over all steps, and what values that are not finite reach."""
+    del reset
+    # Every step attends to the same sum.
+    _, total, _, last = _sums(q, k, v)
+    finite = jnp.all(jnp.isfinite(q), -1)
+    q = jnp.where(finite[..., None], q, 0)
+    sums = jnp.einsum("...lhk,...hkv->...lhv", q, total, precision="highest")
+    return sums, last[..., None, :] | ~finite
 
 
-def _sums_of_previous_chunks(q, k, v, segment, state):
-    """Returns the sums over previous chunks, and the state after the last chunk."""
-    end = segment[..., -1]
-    previous_end = jnp.concatenate([jnp.zeros_like(end[..., :1]), end[..., :-1]], -1)
-    # Only the segment at the end of a chunk contributes to the state that leaves it.
-    in_last = (segment == end[..., None])[..., None, None]
-    local = jnp.einsum("...jhk,...jhv->...hkv", jnp.where(in_last, k, 0), v)
-    flat = local.reshape(*end.shape, -1)
-    h0 = jnp.zeros_like(flat[..., 0, :])
-    if state is not None:
-        h0 = state.reshape(h0.shape)
-    # A recurrence over chunks with decay 1: one state per chunk, not one per step.
-    decay = jnp.ones(flat.shape[-1:], flat.dtype)
-    h, last = linear_recurrence(decay, flat, h0, reset=end != previous_end)
-    states = jnp.concatenate([h0[..., None, :], h[..., :-1, :]], -2)
-    # Steps after a reset do not read the state of the previous segment.
-    in_first = (segment == previous_end[..., None])[..., None, None]
-    sums = jnp.einsum(
-        "...ihk,...hkv->...ihv", jnp.where(in_first, q, 0), states.reshape(local.shape)
+def _sums_of_segments(q, k, v, reset):
+    """Sums over all steps of the segments, and what is reached."""
+    reset = broadcast_to_steps(reset, v[..., 0])
+    sums, _, reached, _ = _sums(q, k, v, reset=reset)
+    # The future is the past of the reversed sequence, where a segment starts at its
+    # last step. The step itself is counted above.
+    steps = reset.ndim - 1
+    ends = last_of_segments(reset)
+    following = (
+        shift_left(values.reshape(*reset.shape, -1), reset=reset).reshape(values.shape)
+        for values in (k, v)
     )
-    # Twice, as a state that has overflowed is not finite times 0.
-    sums = jnp.where(in_first, sums, 0)
-    return sums, last.reshape(*last.shape[:-1], *local.shape[-3:])
+    q, k, v, ends = (jnp.flip(values, steps) for values in (q, *following, ends))
+    future = _sums(q, k, v, reset=ends)
+    return sums + jnp.flip(future[0], steps), reached | jnp.flip(future[2], steps)

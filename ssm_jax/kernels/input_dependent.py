@@ -45,6 +45,9 @@ class ChunkedForm(NamedTuple):
         if they multiply matrices, which is slow there.
       kernel: With ``"pallas"``, evaluates the recurrence instead of `evaluate_chunks`:
         ``(state, reset, lengths) -> (y, last)``. None if it has no kernel of its own.
+      products: With the other methods, evaluates the recurrence by products of matrices
+        instead of states: ``(state, reset, valid, method) -> (y, last)``, with the
+        valid steps, ``(*b, l)``, or None. None if it has no such form.
     """
 
     decay_and_input: DecayAndInput
@@ -52,6 +55,7 @@ class ChunkedForm(NamedTuple):
     inputs: PyTree
     by_steps: bool = True
     kernel: Callable[..., tuple[Array, Array]] | None = None
+    products: Callable[..., tuple[Array, Array]] | None = None
 
 
 def evaluate_chunks(
@@ -84,10 +88,16 @@ def evaluate_chunks(
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
     """
-    decay_and_input, readout, inputs, by_steps, kernel = form
+    decay_and_input, readout, inputs, by_steps, kernel, products = form
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
+    if method != "pallas" and products is not None:
+        valid = None if lengths is None else valid_steps(lengths, length)
+        # A reset on padding would clear the final state.
+        if reset is not None and valid is not None:
+            reset &= valid
+        return products(state, reset, valid, method)
     if method == "auto":
         bytes_per_step = state.dtype.itemsize * state.size
         method = chunk_method(length=length, size=size, bytes_per_step=bytes_per_step)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
+from ssm_jax.kernels.matrix import matrix_recurrence
 from ssm_jax.kernels.precision import affine_f32, matmul_f32
 from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.input_dependent import InputDependent
@@ -121,7 +122,10 @@ class GatedLinearAttention(InputDependent):
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Returns outer products of keys and values as inputs, queries as readout."""
+        """Returns outer products of keys and values as inputs, queries as readout.
+
+        They are formed by ``"pallas"`` alone; see `matrix_recurrence` for the others.
+        """
         heads, d_key, _ = self._sizes(x.shape[-1])
 
         def split(values):
@@ -146,4 +150,12 @@ class GatedLinearAttention(InputDependent):
         gate = affine_f32(low_rank, params["decay_out"], params["decay_bias"])
         # In log space: the derivative of the root of 0, an underflow, is infinite.
         log_decay = jax.nn.log_sigmoid(gate) / self.temperature
-        return ChunkedForm(form, read, (q, k, v, log_decay))
+
+        def by_products(state, reset, valid, method):
+            heads_of = (split(values) for values in (q, k, v, log_decay))
+            flags = {"reset": reset, "mask": valid}
+            o, last = matrix_recurrence(*heads_of, state=state, **flags, method=method)
+            return o.reshape(v.shape) * d_key**-0.5, last
+
+        inputs = q, k, v, log_decay
+        return ChunkedForm(form, read, inputs, products=by_products)

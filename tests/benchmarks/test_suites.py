@@ -18,6 +18,7 @@ from benchmarks import (
     kernels,
     language,
     lengths,
+    matrix,
     peers,
     roofline,
     training_steps,
@@ -132,6 +133,19 @@ CASES = {
         peers,
         {"HAS_TORCH": False},
         lambda rows: all(map(is_compared, rows)),
+    ),
+    "matrix": Case(
+        64,
+        3 * 3,
+        {"batch": 1, "width": 16},
+        matrix,
+        {"SIZES": (8,)},
+        lambda rows: all(
+            row["difference"] < 1e-5
+            and row["gradient_difference"] < 1e-4
+            and row["grad_ratio"] == row["grad_ms"] / row["grad_peer_ms"]
+            for row in rows
+        ),
     ),
     "training_steps": Case(
         12,

@@ -57,6 +57,12 @@ CALLS = {
         partial(kernels.linear_attention, reset=RESET, mask=~RESET),
         (HEADS, HEADS, HEADS, jnp.ones((B, 2, N, N + 1))),
     ),
+    "matrix_recurrence": (
+        partial(
+            kernels.matrix_recurrence, reset=RESET, mask=~RESET, method="associative"
+        ),
+        (HEADS, HEADS, HEADS, jnp.zeros((B, L, 2)), HEADS[..., 0]),
+    ),
     "n_step_decay": (partial(kernels.n_step_decay, count=5), (DECAY,)),
     "to_log_decay": (kernels.to_log_decay, (CONSTANT["complex"],)),
 }
