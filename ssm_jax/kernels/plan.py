@@ -486,10 +486,9 @@ _CONVOLUTION_BLOCK = 16
 # Most steps whose states exist at the same time where decays depend on the input.
 _CHUNK = 256
 
-# Steps of a chunk of a recurrence of matrices, and steps from which on it has chunks.
-# In runs that are not recorded, of 1,024 steps of 4 sequences and 4 heads of 64
-# entries, chunks of 16, 32 and 64 steps took 33, 34 and 32 ms, with the gradient 145,
-# 139 and 153 ms; of 4 steps, one after another .3 and 8 ms, as a chunk .4 and .4 ms.
+# Steps of a chunk of a recurrence of matrices, and steps from which on it has chunks:
+# the products of a chunk are quadratic in its length, and a state is stored per chunk.
+# `python -m benchmarks --suite=matrix` times them.
 _MATRIX_CHUNK = 32
 _MATRIX_STEPS = 2
 
