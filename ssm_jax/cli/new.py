@@ -40,6 +40,7 @@ import sys
 
 from absl import flags
 
+from ssm_jax.cli.errors import errors_with_flags, with_flags
 from ssm_jax.cli.templates import labelled, writing
 from ssm_jax.cli.templates.forecast import FORMAT_FIELDS, forecast
 from ssm_jax.cli.templates.text import text
@@ -61,6 +62,8 @@ _OPTIONS = {
     "vocabulary": ("text",),
     "example": ("classify", "regress"),
 }
+# Fields whose flags have other names, in errors.
+_SPELLED = {"file": "data", "day_first": "[no]day_first"}
 
 
 def define_flags() -> None:
@@ -115,10 +118,13 @@ def main(argv):
                 f"{values[name].value}; it is of {', '.join(kinds)}."
             )
     output = values.output or f"{values.kind}.py"
-    written = KINDS[values.kind](values.data, output, **options)
+    fields = {name: _SPELLED.get(name, name) for name in (*options, "file")}
+    with errors_with_flags(fields):
+        written = KINDS[values.kind](values.data, output, **options)
     width = max(8, *(len(name) for name, _ in written.found))
     for name, value in written.found:
-        print(f"{name:{width}} {_printable(value)}")
+        text = with_flags(value, fields) if name == "found" else value
+        print(f"{name:{width}} {_printable(text)}")
     workdir = f"runs/{writing.experiment_name(output)}"
     print(f"\nWritten to {output}; change it where the guess is wrong. Then:\n")
     print(f"    ssm-jax train --config={shlex.quote(output)} --workdir={workdir}")

@@ -85,8 +85,7 @@ def _predict_next(restored, task):
 def _predict_examples(restored, task, data):
     """The table of an `ExamplesTask`."""
     if data is not None:
-        is_file = is_path(data)
-        data = os.path.expanduser(os.fspath(data)) if is_file else _table_of(data)
+        data = _path_of(data) if is_path(data) else _table_of(data)
     new = task.new_examples(data)
     n, parts = len(new.names), []
     for first in range(0, n, size := min(restored.training.batch_size, n)):
@@ -139,10 +138,10 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     if data is None:
         return task
     if is_path(data):
-        path = os.path.expanduser(os.fspath(data))
-        table = columns.read(path, task.format)
+        table = columns.read(_path_of(data), task.format)
     else:
         table = _table_of(data, task)
+    _check_columns(task, table)
     if task.missing == "error":
         for name in sorted({task.target, *task.inputs} & {*table}):
             values = table.numbers(name).values
@@ -157,6 +156,31 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     """Returns whether data are in a file."""
     return isinstance(data, str | os.PathLike)
+
+
+def _path_of(data):
+    """The path of a file, or of a pattern of several, that is there."""
+    path = os.path.expanduser(os.fspath(data))
+    if not any(file.is_file() for file in columns.files(path).values()):
+        raise FileNotFoundError(
+            f"`data` must be a file, got {path}, which "
+            f"{'is none' if os.path.exists(path) else 'does not exist'}; give its path."
+        )
+    return path
+
+
+def _check_columns(task, table):
+    """Checks that there are all columns that a task reads."""
+    time = (task.time,) if isinstance(task.time, str) else task.time or ()
+    names = (*time, task.group, task.target, *task.inputs)
+    # What is there, but is no column of numbers, is refused by its kind.
+    known = {None, *table, *table.others}
+    if absent := [name for name in dict.fromkeys(names) if name not in known]:
+        raise ValueError(
+            f"`data` must have the columns that the run reads, got {table.path} "
+            f"without {', '.join(map(repr, absent))}; add them, or rename its own, "
+            f"which are {', '.join(table)}."
+        )
 
 
 def _table_of(frame, task=None):

@@ -146,9 +146,9 @@ def test_frame_is_read_like_a_file(tmp_path):
 def test_data_that_do_not_fit_are_refused(tmp_path):
     write(tmp_path / "a.csv")
     restored = restored_on(tmp_path)
-    with refuses("inputs", "level", rule="columns time, flow"):
+    with refuses("data", "'level'", rule="time, flow"):
         predict(restored, {"time": TIMES, "flow": LEVEL})
-    with refuses("window", "24 for 10"):
+    with refuses("data", "got 10", rule="24 steps"):
         predict(restored, {"time": TIMES[:10], "level": LEVEL[:10]})
     with refuses("data", "{'time': 500, 'level': 3}"):
         predict(restored, {"time": TIMES, "level": [1, 2, 3]})
@@ -472,7 +472,7 @@ def test_new_examples_that_do_not_fit_are_refused(tmp_path):
     np.savez(tmp_path / "b.npz", x=tokens)
     with refuses("file", "got x in", rule="b.npz"):
         predict(of_tokens, tmp_path / "b.npz")
-    with refuses("file", "none.npz", error=FileNotFoundError):
+    with refuses("data", "none.npz", error=FileNotFoundError):
         predict(of_tokens, tmp_path / "none.npz")
     of_vectors = arrays_run(
         tmp_path / "vectors", tokens, tokens[:, 0], inputs="vector", d_input=1, **fields
@@ -501,3 +501,12 @@ def test_other_data_may_have_gaps_and_any_order(tmp_path, caplog):
     np.testing.assert_allclose(
         found["forecast"], predict(restored, {"time": TIMES, "level": last})["forecast"]
     )
+
+
+def test_file_that_is_not_there_or_has_no_target_is_refused(tmp_path):
+    restored = restored_on(write(tmp_path / "a.csv").parent)
+    with refuses("data", "none.csv", rule="exist", error=FileNotFoundError):
+        predict(restored, tmp_path / "none.csv")
+    empty = write(tmp_path / "c.csv", level=np.full(HOURS, np.nan))
+    with refuses("target", "'level'", rule="all 500 are missing"):
+        predict(restored, empty)

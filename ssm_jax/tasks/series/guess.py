@@ -96,6 +96,8 @@ def guess(
             table.column(name, "time")
     used = {time} if isinstance(time, str) else set(time or ())
     group = choices.group or _group(table, time, choices.target)
+    if group is not None:
+        table.column(group, "group")
     numeric = [
         name
         for name in table
@@ -110,9 +112,10 @@ def guess(
     # Half of the series are at least as long.
     n = int(np.median(np.diff(steps.bounds)))
     if n < _MIN_ROWS:
+        each = "" if group is None else f" of most series of {group!r}"
         raise ValueError(
-            f"`file` must have at least {_MIN_ROWS} rows for a forecast, got {n} in "
-            f"{path}; a tenth of them is for validation."
+            f"`file` must have at least {_MIN_ROWS} rows{each} for a forecast, got {n} "
+            f"in {path}; a tenth of them is for validation."
         )
     season = choices.season
     if season is None:
@@ -200,8 +203,8 @@ def suspects(
     if len(table.parts) > 1 and guesses.get("group") == table.file_column:
         if _follow(table, guesses["time"]):
             found[columns.FILE] = (
-                "each file is a series, and no two share a time: without a `group` "
-                "they are one"
+                "each file is a series, and no two share a time: GROUP = None makes "
+                "them one"
             )
     return found
 
@@ -280,7 +283,9 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
 
 
 def _increases(values):
-    return bool((np.diff(values[~np.isnan(values)]) > 0).all())
+    known = values[~np.isnan(values)]
+    # Compared, as differences of large numbers overflow.
+    return bool((known[1:] > known[:-1]).all())
 
 
 def _check_dates(table, target):
@@ -381,6 +386,15 @@ def _target(table, numeric, stated, time):
             "names the one to forecast."
         )
     target = stated or (targets or [""])[0]
+    empty = [stated] if stated else [] if numeric else [*table]
+    empty = [name for name in empty if name in table and _is_empty(table, name)]
+    if empty:
+        n = len(table[empty[0]])
+        raise ValueError(
+            f"`target` must have values, got {', '.join(map(repr, empty))} of "
+            f"{table.path}, of which all {n:,} are missing; fill it in, or choose "
+            "another."
+        )
     if target in table and target not in numeric:
         read = table.numbers(target)
         if read.misfit is not None:
@@ -486,13 +500,11 @@ def _arrange(table, time, group, found):
 def _why(table, name):
     """Why a column is neither an input nor the time."""
     words = table[name]
-    if columns.missing(words).all():
+    if _is_empty(table, name):
         return "has no value"
     if _counts_rows(table, name):
         return "counts the rows"
     read = table.numbers(name)
-    if read.values is not None and np.isnan(read.values).all():
-        return "has no value"
     times = table.times(name)
     if times.values is not None:
         return "is not the time: another column is, or it does not increase"
@@ -535,6 +547,14 @@ def _is_numeric(table, name):
     return floats is not None and not np.isnan(floats).all()
 
 
+def _is_empty(table, name):
+    """Whether all values of a column are missing."""
+    read = table.numbers(name).values
+    return columns.missing(table[name]).all() or (
+        read is not None and bool(np.isnan(read).all())
+    )
+
+
 def _counts_rows(table, name):
     """Whether a column is the number of the row in its file, from 0 or 1 on."""
     if name == table.file_column:
@@ -548,7 +568,7 @@ def _counts_rows_of_file(table, name):
     values = table.numbers(name).values
     if values is None or len(values) < 2 or values[0] not in (0, 1):
         return False
-    return bool((np.diff(values) == 1).all())
+    return bool((values[1:] == values[:-1] + 1).all())
 
 
 def _season(table, steps):

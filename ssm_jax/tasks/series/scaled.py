@@ -186,6 +186,11 @@ def _series(
         logging.info("%s: %s", table.path, note)
     if classes is None:
         values = _values(table, target, "target", gaps, steps)
+        if np.isnan(values).all():
+            raise ValueError(
+                f"`target` must have values, got {target!r} of {table.path}, of which "
+                f"all {len(values):,} are missing; fill it in."
+            )
         known = None if moments is None else moments.of_target()
         column = _fill(values, steps, train_fraction, known)
         _normalize(table, target, column.filled, column, steps)

@@ -229,6 +229,12 @@ class SeriesTask(order.FiniteTask):
         n = len(self._starts(split))
         if n == 0:
             rows = len(self._series.target)
+            if self._is_other:
+                raise ValueError(
+                    f"`data` must have {self.window} steps of a series and after them "
+                    f"{self.horizon} with targets, got none of the kind in {rows} of "
+                    f"{self.table.path}; add rows."
+                )
             raise ValueError(
                 f"`window` must leave a window with its targets in the {split} split, "
                 f"got {self.window} steps and a horizon of {self.horizon} for the "
@@ -522,9 +528,13 @@ class SeriesTask(order.FiniteTask):
         if (sizes < self.window).any():
             name = steps.names[int(np.argmin(sizes))]
             way_out = f"leave {name!r} out, or add" if name else "add"
+            rule = f"`window` must be at most the steps of each series, {sizes.min()}"
+            got = self.window
+            if self._is_other:
+                rule = f"`data` must have the {self.window} steps of a window"
+                got = sizes.min()
             raise ValueError(
-                f"`window` must be at most the steps of each series, got {self.window} "
-                f"for {sizes.min()} in {self.table.path}; {way_out} the rows before."
+                f"{rule}, got {got} in {self.table.path}; {way_out} the rows before."
             )
         return steps.bounds[1:, None] - self.window
 

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from ssm_jax.tasks import SeriesTask
+from ssm_jax.tasks.series.dates import parse
 from ssm_jax.tasks.series.guess import guess, suspects, unread
+from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import parse_step, usual_step
+from tests.bad_inputs import refuses
 
 N = 100
 DATES = [datetime.date(2024, 1, 1) + datetime.timedelta(i) for i in range(N)]
@@ -280,6 +283,13 @@ REFUSED = {
         "line 3",
         "`day_first`",
     ),
+    "month of a year or day of a month": (
+        csv(dates=[f"{d:%b}-{d:%d}" for d in DATES]),
+        "'Jan-01'",
+        "line 2",
+        "four digits",
+    ),
+    "no value": (csv([""] * N), "'value'", "all 100 are missing", "fill it in"),
     "year or day": (dates_as("%y-%m-%d"), "'24-01-01'", "line 2", "`day_first`"),
     "day that does not exist": (
         csv(dates=[*DATES[:44], "2024-02-30", *DATES[45:]]),
@@ -376,6 +386,63 @@ def test_words_for_yes_and_no_are_inputs_and_no_target(tmp_path):
     assert "yes is read as 1" in "; ".join(task_of(path).notes())
 
 
+@pytest.mark.parametrize("form", ["%b-%y", "%y-%b", "%b %y", "%b'%y"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_months_of_years_with_two_digits_are_told_from_days(tmp_path, form, order):
+    # All numbers are such as days have, and from one row to the next the month changes.
+    months = [datetime.date(2010 + i // 12, i % 12 + 1, 1) for i in range(N)][::order]
+    path = write(tmp_path, csv(dates=[month.strftime(form) for month in months]))
+    task = task_of(path)
+    assert [time.date() for time in list_times(task)] == months[::order]
+    assert f"{months[0].strftime(form)} is read as a month of" in task.notes()[0]
+    assert guess(path)["season"] == 12
+
+
+def test_numbers_that_no_day_has_are_years():
+    times = parse(["Jan-32", "Mar-32"], TableFormat()).values
+    expected = np.array(["2032-01-01", "2032-03-01"], "M8[us]")
+    assert times is not None
+    np.testing.assert_array_equal(times, expected.astype(np.int64))
+
+
+def test_words_with_numbers_are_no_months(tmp_path):
+    rows = [f"{d},item{10 + i % 7},ab{i % 90 + 10}" for i, d in enumerate(DATES)]
+    path = write(tmp_path, csv(dates=rows, header="date,item,code,value"))
+    fields = guess(path)
+    assert fields["time"] == "date" and fields["inputs"] == ("value",)
+    assert set(unread(path, fields)) == {"item", "code"}
+
+
+def test_target_without_a_value_is_refused(tmp_path):
+    path = write(tmp_path, csv([","] * N, header="date,a,b"))
+    for stated, shown in ((None, "'a', 'b'"), ("b", "'b'")):
+        with refuses("target", shown, rule="all 100 are missing"):
+            guess(path, target=stated)
+    with refuses("target", "'b'", rule="all 100 are missing"):
+        SeriesTask(file=path, target="b", missing="last").n_examples("train")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("words", [("-1e308", "1e308"), ("inf", "inf"), ("1e400",)])
+@pytest.mark.parametrize("column", ["first", "value", "other"])
+@pytest.mark.parametrize("dated", [True, False])
+def test_numbers_that_overflow_are_refused_without_a_warning(
+    tmp_path, words, column, dated
+):
+    columns = {"first": [f"{i}.5" for i in range(N)], "value": PLAIN, "other": PLAIN}
+    columns[column] = [*columns[column][: N - len(words)], *words]
+    if dated:
+        columns = {"date": [*map(str, DATES)], **columns}
+    rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
+    path = write(tmp_path, "\n".join([",".join(columns), *rows]) + "\n")
+    if words[0] == "inf" and column != "value":
+        # Such a column is no number, and is left out with its reason.
+        assert "'inf'" in unread(path, guess(path, target="value"))[column]
+        return
+    with pytest.raises(ValueError, match=re.escape(words[0])):
+        SeriesTask(file=path, **guess(path, target="value")).n_examples("train")
+
+
 def test_codes_with_zeros_in_front_are_no_numbers(tmp_path):
     path = write(
         tmp_path, csv(dates=[f"{d},007" for d in DATES], header="date,no,value")
@@ -431,8 +498,6 @@ def test_series_too_short_for_a_split_is_named(tmp_path, caplog):
 
 
 def test_repeated_hour_is_told_apart_by_the_time_zone(tmp_path):
-    from ssm_jax.tasks.series.table_format import TableFormat
-
     content, *_ = REFUSED["hour that is repeated in autumn"]
     path = write(tmp_path, content)
     berlin = TableFormat(time_zone="Europe/Berlin")
