@@ -84,9 +84,7 @@ def _predict_next(restored, task):
 
 def _predict_examples(restored, task, data):
     """The table of an `ExamplesTask`."""
-    if data is not None:
-        data = _path_of(data) if is_path(data) else _table_of(data)
-    new = task.new_examples(data)
+    new = task.new_examples(None if data is None else _examples_of(data))
     n, parts = len(new.names), []
     for first in range(0, n, size := min(restored.training.batch_size, n)):
         # The last batch is filled up, so that one program is compiled.
@@ -117,6 +115,22 @@ def _of_classes(logits, classes):
     return table | {f"p({name})": values for name, values in of_classes}
 
 
+def task_on(restored: Restored, data: Data) -> SeriesTask | ExamplesTask:
+    """Returns the task of a run on other data with targets, to be evaluated.
+
+    Args:
+      restored: As for `predict`.
+      data: As for `predict`, with the targets. All of it is of the test split.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: As for `predict`, or targets are missing.
+    """
+    if isinstance(restored.task, ExamplesTask):
+        return restored.task.on(_examples_of(data))
+    return series_task(restored, data)
+
+
 def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     """Returns the task of a run on other data, with the statistics of the training.
 
@@ -130,10 +144,9 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     task = restored.task
     if not isinstance(task, SeriesTask):
         raise ValueError(
-            "`restored` must be a model of a SeriesTask for other rows, or to predict "
-            "also of an ArrayTask or a LongTable, got one of "
-            f"{type(task).__name__}; `evaluate_run` and `predictions` are of its "
-            "splits, and `generate` continues a text."
+            "`restored` must be a model of a SeriesTask, an ArrayTask or a LongTable "
+            f"for other data, got one of {type(task).__name__}; `evaluate_run` and "
+            "`predictions` are of its splits, and `generate` continues a text."
         )
     if data is None:
         return task
@@ -156,6 +169,11 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     """Returns whether data are in a file."""
     return isinstance(data, str | os.PathLike)
+
+
+def _examples_of(data):
+    """Other data as an `ExamplesTask` takes them."""
+    return _path_of(data) if is_path(data) else _table_of(data)
 
 
 def _path_of(data):
