@@ -16,7 +16,8 @@ numbers: ``--target``, unless there is only one, or only one with a name such as
 found, and what is found is printed: columns that are not read, rows out of order,
 missing ones. What the file leaves open is refused with the flag that states it:
 ``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
-A file of several series has one column with their names, ``--group``; ``--step=1h``
+A file of several series has one column with their names, ``--group``, or several that
+name them together, ``--group=Store,Dept``; ``--step=1h``
 averages the rows of each hour. Of a folder, or of a pattern in quotes such as
 ``--data='stores/*.csv'``, each file is a series, named by its file; all must have the
 same columns.
@@ -85,7 +86,7 @@ def define_flags() -> None:
         "vocabulary", None, "Tokens of a tokenizer to train (default: bytes).", 258
     )
     flags.DEFINE_string("time", None, "Column of the time (default: guessed).")
-    flags.DEFINE_string("group", None, "Column of the name of the series, of several.")
+    flags.DEFINE_string("group", None, "Columns of the name of the series, of several.")
     flags.DEFINE_enum("order", None, ["error", "sort"], "Rows not in order of time.")
     flags.DEFINE_enum(
         "duplicates", None, ["error", "first", "last", "mean"], "Rows of one time."

@@ -12,7 +12,7 @@ from absl import logging
 from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.tasks.arrays.examples import ExamplesTask
-from ssm_jax.tasks.series import columns
+from ssm_jax.tasks.series import columns, naming
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -36,7 +36,7 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
 
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
-      name of the series, under that of the column, of a task with ``group``; the time,
+      name of the series, under those of the columns of ``group``; the time,
       if it has one and its steps are regular, dates with an offset in UTC; ``step``,
       from 1; ``forecast``; and the ends ``lower`` and ``upper`` of the interval that
       holds 90 % of the values, if that was measured. Of a classification, a row for
@@ -63,17 +63,16 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
 def _predict_next(restored, task):
     """The table of what follows the last rows of a task."""
     predicted = np.asarray(restored.apply(task.next_inputs()))
-    names = np.array(task.series_names())
+    table: dict[str, np.ndarray] = task.series_columns()
     if task.classes is not None:
-        table = {} if task.group is None else {task.group: names}
         return table | _of_classes(predicted, task.classes)
     forecasts = task.next_in_units(predicted)
     steps = np.arange(1, task.horizon + 1)
-    table = {} if task.group is None else {task.group: names.repeat(task.horizon)}
+    table = {name: x.repeat(task.horizon) for name, x in table.items()}
     if (times := task.next_times()) is not None:
         time = task.time if isinstance(task.time, str) else "time"
         table[time] = times.ravel()
-    table["step"] = np.tile(steps, len(names))
+    table["step"] = np.tile(steps, len(forecasts))
     table["forecast"] = forecasts.ravel()
     if restored.widths is not None:
         half = restored.widths[MODEL] * task.next_scale()
@@ -190,9 +189,9 @@ def _path_of(data):
 def _check_columns(task, table):
     """Checks that there are all columns that a task reads."""
     time = (task.time,) if isinstance(task.time, str) else task.time or ()
-    names = (*time, task.group, task.target, *task.inputs)
+    names = (*time, *naming.columns(task.group), task.target, *task.inputs)
     # What is there, but is no column of numbers, is refused by its kind.
-    known = {None, *table, *table.others}
+    known = {*table, *table.others}
     if absent := [name for name in dict.fromkeys(names) if name not in known]:
         raise ValueError(
             f"`data` must have the columns that the run reads, got {table.path} "
@@ -266,7 +265,8 @@ class WindowStream:
           ValueError: As for `predict`; the row is then not taken.
         """
         group = self._task.group
-        name = "" if group is None else str(row[group])
+        values = [str(row[column]) for column in naming.columns(group)]
+        name = naming.join(values, group)
         rows = [*self._rows.get(name, []), dict(row)]
         frame = {column: [each[column] for each in rows] for column in row}
         # Without the warnings of `series_task`, which would be one for each row.

@@ -593,3 +593,30 @@ def test_file_that_is_not_there_or_has_no_target_is_refused(tmp_path):
     empty = write(tmp_path / "c.csv", level=np.full(HOURS, np.nan))
     with refuses("target", "'level'", rule="all 500 are missing"):
         predict(restored, empty)
+
+
+def test_columns_that_name_a_series_together_are_written_as_in_the_file(tmp_path):
+    lines = ["time,store,dept,level"]
+    pairs = [("N", "1"), ("N", "2"), ("a/b", "1")]
+    for place, (store, dept) in enumerate(pairs):
+        levels = zip(TIMES, LEVEL + 30 * place, strict=True)
+        lines += [f"{time},{store},{dept},{value:.4f}" for time, value in levels]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    restored = restored_on(tmp_path, group=("store", "dept"))
+    table = predict(restored)
+    assert list(table)[:3] == ["store", "dept", "time"]
+    named = [*zip(table["store"], table["dept"], strict=True)][::HORIZON]
+    assert named == pairs
+    # Each is the forecast of its rows alone, and that of a stream of them.
+    pushed = stream(restored)
+    for place, (store, dept) in enumerate(pairs):
+        frame = {"time": TIMES, "level": np.round(LEVEL + 30 * place, 4)}
+        frame |= {"store": [store] * HOURS, "dept": [int(dept)] * HOURS}
+        alone = predict(restored, frame)
+        own = slice(place * HORIZON, (place + 1) * HORIZON)
+        np.testing.assert_allclose(alone["forecast"], table["forecast"][own])
+        found = None
+        for row in range(HOURS - WINDOW - 2, HOURS):
+            found = pushed.push({name: x[row] for name, x in frame.items()})
+        assert found["store"][0] == store and found["dept"][0] == dept
+        np.testing.assert_allclose(found["forecast"], alone["forecast"], rtol=1e-5)

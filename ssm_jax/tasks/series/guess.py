@@ -1,15 +1,17 @@
 """Guesses the columns and the sizes of a forecast from a file."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ssm_jax.tasks import user_files
-from ssm_jax.tasks.series import columns, dates, timeline
+from ssm_jax.tasks.series import columns, dates, naming, timeline
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.csv_rows import SHOWN
+from ssm_jax.tasks.series.naming import Group
 from ssm_jax.tasks.series.table_format import TableFormat
 
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
@@ -30,6 +32,8 @@ _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 _MOST = 0.8
 _FEW = 0.05  # Part of the steps that may be without a row for a guess of `step`.
 _SHOWN = 10  # columns in an error
+_PAIRED = 10  # columns of which two together may name the series
+_ROWS_OF_PAIR = 5  # at least, of a series that two columns name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Choices:
         of a day, a year for steps of a month or a quarter; without dates a day if there
         is a column ``hour`` whose first value recurs, and none otherwise.
       time: Column of the time.
-      group: Column of the name of the series.
+      group: Column of the name of the series, or several with commas between them.
       order: As of a `SeriesTask`; None sorts rows that are not in order.
       duplicates: As of a `SeriesTask`; None means the first where rows are equal in all
         columns, and an error otherwise.
@@ -56,7 +60,7 @@ class Choices:
     target: str | None = None
     season: int | None = None
     time: str | None = None
-    group: str | None = None
+    group: Group = None
     order: timeline.Order | None = None
     duplicates: timeline.Duplicates | None = None
     step: str | None = None
@@ -95,13 +99,13 @@ def guess(
         for name in (time,) if isinstance(time, str) else time:
             table.column(name, "time")
     used = {time} if isinstance(time, str) else set(time or ())
-    group = choices.group or _group(table, time, choices.target)
-    if group is not None:
-        table.column(group, "group")
+    group = _stated_group(table, choices.group)
+    group = group or _group(table, time, choices.target)
+    of_group = {*naming.columns(group)}
     numeric = [
         name
         for name in table
-        if name not in used | {group}
+        if name not in used | of_group
         and _is_numeric(table, name)
         and name.lower() != "year"
         and (name == choices.target or not _counts_rows(table, name))
@@ -158,7 +162,7 @@ def unread(
       Why a column is not read, by its name.
     """
     table, time = columns.read(path, format or TableFormat()), guesses["time"]
-    known = {*guesses["inputs"], guesses.get("group")}
+    known = {*guesses["inputs"], *naming.columns(guesses.get("group"))}
     known |= {time} if isinstance(time, str) or time is None else set(time)
     why = {
         name: _why(table, name)
@@ -336,15 +340,16 @@ def _calendar(table, target):
     return tuple(names)
 
 
-def _group(table, time, target):
-    """The column of the name of the series of a file of several, or None."""
+def _group(table, time, target) -> Group:
+    """The column, or two, of the name of the series of a file of several, or None."""
     if table.file_column is not None or time is None:
         return table.file_column
     values = table.times(time).values
     if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
         return None
     used = {time} if isinstance(time, str) else set(time)
-    found = []
+    # Whether a column is one of numbers, and the series of each row by it.
+    codes_of, found = {}, []
     for name in table:
         if name in used or name == target:
             continue
@@ -352,21 +357,45 @@ def _group(table, time, target):
         is_word = table.numbers(name).values is None
         if not (is_word or words.dtype.kind in "iuU") or columns.missing(words).any():
             continue
-        names, codes, counts = np.unique(
-            words.astype(str), return_inverse=True, return_counts=True
-        )
+        codes, names = timeline.series_of_rows(table, name)
         # A measured number has about as many values as rows.
-        if not 2 <= len(names) <= len(words) // 2 or counts.min() < 2:
+        if not 2 <= len(names) <= len(words) // 2 or np.bincount(codes).min() < 2:
             continue
-        rows = np.lexsort((values, codes))
-        again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
-        repeated = len(np.unique(values)) < len(values)
-        in_file = np.argsort(codes, kind="stable")
-        falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
-        # It explains times that recur, or rows that are not in order.
-        if not again.any() and (repeated or not falls.any()):
+        codes_of[name] = not is_word, codes
+        if _explains(values, codes):
             found.append((not is_word, len(names), name))
+    if found:
+        return min(found)[2]
+    # Of two columns together, only where most times recur: a few may be mistakes.
+    if len(np.unique(values)) > len(values) // 2:
+        return None
+    pairs = itertools.combinations([*codes_of][:_PAIRED], 2)
+    for pair in pairs:
+        numbers = sum(codes_of[name][0] for name in pair)
+        codes, names = timeline.series_of_rows(table, pair)
+        if len(names) <= len(values) // _ROWS_OF_PAIR and _explains(values, codes):
+            found.append((numbers, len(names), pair))
     return min(found)[2] if found else None
+
+
+def _explains(values, codes):
+    """Whether times recur, or rows are not in order, in other series alone."""
+    rows = np.lexsort((values, codes))
+    again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
+    repeated = len(np.unique(values)) < len(values)
+    in_file = np.argsort(codes, kind="stable")
+    falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
+    return not again.any() and (repeated or not falls.any())
+
+
+def _stated_group(table, stated):
+    """The columns that name the series, which may be between commas, or None."""
+    names = stated
+    if isinstance(stated, str) and stated not in table and "," in stated:
+        names = tuple(name.strip() for name in stated.split(","))
+    for name in naming.columns(names):
+        table.column(name, "group")
+    return names
 
 
 def _target(table, numeric, stated, time):
@@ -445,7 +474,7 @@ def _timeline_fields(table, time, group, choices):
         return found
     labels = np.zeros(len(values), int)
     if group is not None:
-        labels = np.unique(table[group].astype(str), return_inverse=True)[1]
+        labels, _ = timeline.series_of_rows(table, group)
     rows = np.argsort(labels, kind="stable")
     falls = (np.diff(values[rows]) < 0) & (np.diff(labels[rows]) == 0)
     if "order" not in found and falls.any():

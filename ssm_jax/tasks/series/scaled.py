@@ -9,6 +9,7 @@ from absl import logging
 
 from ssm_jax.tasks.series import columns, timeline
 from ssm_jax.tasks.series.dates import SECOND
+from ssm_jax.tasks.series.naming import Group
 from ssm_jax.tasks.series.timeline import Timeline
 
 # Inputs and targets are float32; a difference of two targets is twice as large.
@@ -90,7 +91,7 @@ def series(
     *,
     classes: tuple[str, ...] | None,
     time: str | tuple[str, ...] | None,
-    group: str | None,
+    group: Group,
     order: timeline.Order,
     duplicates: timeline.Duplicates,
     step: str | None,

@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ssm_jax.tasks.series import naming
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.dates import SECOND
+from ssm_jax.tasks.series.naming import Group
 
 Order = Literal["error", "sort"]
 """What is done with rows that are not in the order of time."""
@@ -119,7 +121,7 @@ def arrange(
     table: Table,
     *,
     time: str | tuple[str, ...] | None,
-    group: str | None,
+    group: Group,
     order: Order,
     duplicates: Duplicates,
     step: str | None,
@@ -130,7 +132,7 @@ def arrange(
       table: The table.
       time: The column, or columns, of the time; see `Table.times`. None means that the
         rows are in the order of time.
-      group: The column of the name of the series; None means one series.
+      group: The column, or columns, of the name of the series.
       order: What is done with rows that are not in the order of time.
       duplicates: What is done with rows of one time in one series.
       step: The distance of steps; rows within one step are averaged, and steps without
@@ -142,7 +144,7 @@ def arrange(
         in order or have equal times and that is not allowed, or there is no time for a
         step.
     """
-    codes, names = _series(table, group)
+    codes, names = series_of_rows(table, group)
     if time is None:
         if step is not None:
             raise ValueError(
@@ -194,6 +196,44 @@ def arrange(
     return _resample(
         names, codes[kept], values[kept], times.is_date, source, parse_step(step), notes
     )
+
+
+def series_of_rows(table: Table, group: Group) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns the index of the series of each row, ``(r,)``, and their names.
+
+    Args:
+      table: The table.
+      group: The column, or columns, of the name of the series.
+
+    Returns:
+      Series in the order of their first rows, with names as of
+      `ssm_jax.tasks.series.naming.join`; ``("",)`` of a file of one.
+
+    Raises:
+      ValueError: There is no such column, or a row has no name.
+    """
+    n = len(table[next(iter(table))])
+    codes, words = np.zeros(n, int), []
+    for column in naming.columns(group):
+        words.append(np.char.strip(table.column(column, "group").astype(str)))
+        empty = words[-1] == ""
+        if empty.any():
+            row = int(np.argmax(empty))
+            raise ValueError(
+                "`group` must have a name in each row, got "
+                f"{table.shown(column, row)}; fill it in, or remove the row."
+            )
+        known, own = np.unique(words[-1], return_inverse=True)
+        # Counted anew after each column, so that the numbers stay small.
+        codes = np.unique(codes * len(known) + own, return_inverse=True)[1]
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    # In the order of the file.
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    names = zip(*(column[first[order]].tolist() for column in words), strict=True)
+    found = tuple(naming.join(row, group) for row in names)
+    return rank[codes], found or ("",)
 
 
 def usual_step(timeline: Timeline) -> str | None:
@@ -344,28 +384,6 @@ def _month_index(times):
         .astype("datetime64[M]")
         .astype(int)
     )
-
-
-def _series(table, group):
-    """The index of the series of each row, and the names."""
-    if group is None:
-        n = len(table[next(iter(table))])
-        return np.zeros(n, int), ("",)
-    words = table.column(group, "group").astype(str)
-    words = np.char.strip(words)
-    empty = words == ""
-    if empty.any():
-        row = int(np.argmax(empty))
-        raise ValueError(
-            f"`group` must have a name in each row, got {table.shown(group, row)}; "
-            "fill it in, or remove the row."
-        )
-    names, first, codes = np.unique(words, return_index=True, return_inverse=True)
-    # In the order of the file.
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[codes], tuple(names[order].tolist())
 
 
 def _times(table, time, group):

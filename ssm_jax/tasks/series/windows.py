@@ -12,7 +12,7 @@ from typing_extensions import override
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.files import read_arrays
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import columns, linear, scaled, timeline
+from ssm_jax.tasks.series import columns, linear, naming, scaled, timeline
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
@@ -59,7 +59,8 @@ class SeriesTask(order.FiniteTask):
         year, month, day and hour, or a date and a time. None means that the order is
         not checked.
       group: Column of the name of the series, of several; ``"file"`` of a pattern
-        makes each file a series. None means one.
+        makes each file a series. A tuple of columns, such as store and department,
+        names a series by their values together. None means one.
       order: ``"error"`` refuses rows that are not in the order of ``time``, and
         ``"sort"`` sorts them.
       duplicates: ``"error"`` refuses rows of one time in one series; of these
@@ -137,7 +138,7 @@ class SeriesTask(order.FiniteTask):
     format: TableFormat = TableFormat()
     inputs: tuple[str, ...] = ()
     time: str | tuple[str, ...] | None = None
-    group: str | None = None
+    group: str | tuple[str, ...] | None = None
     order: Order = "error"
     duplicates: Duplicates = "error"
     step: str | None = None
@@ -390,8 +391,17 @@ class SeriesTask(order.FiniteTask):
         return _as_dates(np.stack(known)) if steps.is_date else np.stack(known)
 
     def series_names(self) -> tuple[str, ...]:
-        """Returns the names of the series, ``("",)`` without ``group``."""
+        """Returns the names of the series, ``("",)`` without ``group``.
+
+        Those of several columns have their values with a slash between them.
+        """
         return self._series.timeline.names
+
+    def series_columns(self) -> dict[str, np.ndarray]:
+        """Returns the columns of ``group``, of each series a value, ``(g,)``."""
+        values = [naming.split(name, self.group) for name in self.series_names()]
+        of_group = naming.columns(self.group)
+        return dict(zip(of_group, np.array(values, str).T, strict=True))
 
     def series_of_windows(self, split: base.Split) -> np.ndarray:
         """Returns the index of the series of each window of a split, in order."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.tasks import SeriesTask
+from ssm_jax.tasks.series import naming
 from ssm_jax.tasks.series.dates import parse
 from ssm_jax.tasks.series.guess import guess, suspects, unread
 from ssm_jax.tasks.series.table_format import TableFormat
@@ -323,7 +324,7 @@ def write(folder, content):
 
 
 def task_of(path, **fields):
-    fields = guess(path) | fields
+    fields = guess(path, target=fields.get("target")) | fields
     return SeriesTask(file="a.csv", data_dir=str(Path(path).parent), **fields)
 
 
@@ -587,3 +588,79 @@ def test_usual_step_is_the_distance_of_two_rows(tmp_path, seconds):
     steps = task_of(path)._series.timeline
     step = usual_step(steps)
     assert step is not None and parse_step(step).size == 1e6 * seconds
+
+
+STORES, GOODS = ("N", "S", "a/b"), (7, 12)
+
+
+def sales(days=100, *, kind=True):
+    """Rows of each store and kind of goods, by day; each pair has its own level."""
+    lines = ["Store,Kind,Dept,Date,Sales,Price" if kind else "Store,Dept,Date,Sales"]
+    for i, day in enumerate(DATES[:days]):
+        for s, store in enumerate(STORES):
+            for d, goods in enumerate(GOODS):
+                value = 100 * s + 10 * d + i % 7
+                cells = [store, f"T{s % 2}"] if kind else [store]
+                cells += [goods, day, value] + [1.5 + (i + s) % 3] * kind
+                lines.append(",".join(map(str, cells)))
+    return "\n".join(lines) + "\n"
+
+
+def test_two_columns_that_name_the_series_together_are_found(tmp_path):
+    path = write(tmp_path, sales())
+    fields = guess(path, target="Sales")
+    assert fields["group"] == ("Store", "Dept") and fields["time"] == "Date"
+    assert fields["inputs"] == ("Sales", "Price")
+    task = SeriesTask(file=path, **fields)
+    assert task.series_names() == (
+        "N/7", "N/12", "S/7", "S/12", '"a/b"/7', '"a/b"/12'
+    )  # fmt: skip
+    found = {name: values.tolist() for name, values in task.series_columns().items()}
+    assert found == {
+        "Store": ["N", "N", "S", "S", "a/b", "a/b"],
+        "Dept": ["7", "12"] * 3,
+    }
+    n = task.n_examples("test")
+    batch = task.batch("test", 0, n, seed=0)
+    values = task.in_units(batch.targets, "test", 0, n, seed=0)
+    # No window goes from one series to another: each has a level of its own.
+    assert ((values // 10) == (values[:, :1] // 10)).all()
+    assert np.bincount(task.series_of_windows("test")).tolist() == [n // 6] * 6
+    assert unread(path, fields) == {"Kind": "'T0' in line 2 is not a number or a date"}
+
+
+def test_columns_of_the_name_are_stated(tmp_path):
+    path = write(tmp_path, sales(kind=False))
+    for stated in ("Store,Dept", "Store, Dept", ("Store", "Dept")):
+        assert guess(path, group=stated)["group"] == ("Store", "Dept")
+    with refuses("group", "'Shop'", rule="Store, Dept"):
+        guess(path, group="Store,Shop")
+    with refuses("group", "''", rule="name in each row"):
+        guess(
+            write(tmp_path, sales().replace("S,T1,7", "S,T1,", 1)), group="Store,Dept"
+        )
+
+
+def test_times_that_seldom_recur_are_explained_by_no_two_columns(tmp_path):
+    rows = [f"{d},{i % 3},{i % 4},{PLAIN[i]}" for i, d in enumerate(DATES)]
+    # Two mistakes, each of which one of the columns does not explain.
+    rows += [f"{DATES[96]},0,1,5.0", f"{DATES[97]},2,1,5.0"]
+    path = write(tmp_path, "\n".join(["date,a,b,value", *rows]) + "\n")
+    with refuses("time", "'2024-04-06'", rule="`group`"):
+        task_of(path, target="value").n_examples("train")
+
+
+def test_names_of_several_columns_differ_if_their_values_do():
+    rows = [
+        ("a/b", "c"),
+        ("a", "b/c"),
+        ('"a', "b"),
+        ("a\nb", "c"),
+        ("", "x"),
+        ("x", ""),
+    ]
+    names = [naming.join(row, ("p", "q")) for row in rows]
+    assert len({*names}) == len(rows)
+    assert [naming.split(name, ("p", "q")) for name in names] == rows
+    assert naming.join(["a/b"], "p") == "a/b" and naming.split("a/b", "p") == ("a/b",)
+    assert naming.split("", None) == ()
