@@ -17,10 +17,11 @@ found, and what is found is printed: columns that are not read, rows out of orde
 missing ones. What the file leaves open is refused with the flag that states it:
 ``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
 A file of several series has one column with their names, ``--group``, or several that
-name them together, ``--group=Store,Dept``; ``--step=1h``
-averages the rows of each hour. Of a folder, or of a pattern in quotes such as
-``--data='stores/*.csv'``, each file is a series, named by its file; all must have the
-same columns.
+name them together, ``--group=Store,Dept``; ``--step=1h`` averages the rows of each
+hour. ``--known=price,holiday`` names columns that are known before the target is: rows
+after its last value, without one, are then the future. Of a folder, or of a pattern in
+quotes such as ``--data='stores/*.csv'``, each file is a series, named by its file; all
+must have the same columns.
 
 ``text`` is a language model of the ``.txt`` files of a folder, and of those of its
 folders, read as bytes. With ``--vocabulary=N`` it reads subwords of a tokenizer of N
@@ -57,7 +58,8 @@ KINDS = {
 _OPTIONS = {
     "target": ("forecast", "classify", "regress"),
     **dict.fromkeys(
-        ("season", "time", "group", "order", "duplicates", "step"), ("forecast",)
+        ("season", "time", "group", "known", "order", "duplicates", "step"),
+        ("forecast",),
     ),
     **dict.fromkeys(FORMAT_FIELDS, ("forecast",)),
     "vocabulary": ("text",),
@@ -87,6 +89,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("time", None, "Column of the time (default: guessed).")
     flags.DEFINE_string("group", None, "Columns of the name of the series, of several.")
+    flags.DEFINE_string("known", None, "Columns that are known in the future.")
     flags.DEFINE_enum("order", None, ["error", "sort"], "Rows not in order of time.")
     flags.DEFINE_enum(
         "duplicates", None, ["error", "first", "last", "mean"], "Rows of one time."

@@ -32,7 +32,8 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
       restored: A model of a `SeriesTask`, an `ArrayTask` or a `LongTable`.
       data: A file, or columns or arrays by name, with those that the task reads, but
         the targets of an `ArrayTask` or a `LongTable`; the last ``window`` rows of each
-        series are the window. None means the file of the run.
+        series are the window. Of a task with ``known`` columns these are the last
+        before ``horizon`` rows without a target. None means the file of the run.
 
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
@@ -154,15 +155,18 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     else:
         table = _table_of(data, task)
     _check_columns(task, table)
+    found = task.on(table)
     if task.missing == "error":
+        # Rows of the future have no target, nor what is not known of it.
+        is_read = found.step_of_rows()[0] >= 0 if task.known else True
         for name in sorted({task.target, *task.inputs} & {*table}):
             values = table.numbers(name).values
-            if values is not None and (n := int(np.isnan(values).sum())):
+            if values is not None and (n := int((np.isnan(values) & is_read).sum())):
                 logging.warning(
                     "%r of %s has %d missing values, each taken as the one before",
                     *(name, table.path, n),
                 )
-    return task.on(table)
+    return found
 
 
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
@@ -250,6 +254,11 @@ class WindowStream:
     def __init__(self, restored: Restored):
         """Starts without a row."""
         self._restored, self._task = restored, series_task(restored, None)
+        if self._task.known:
+            raise ValueError(
+                "`restored` must be a model without `known` columns for a stream, got "
+                f"{self._task.known}; `predict` takes the rows of the future with them."
+            )
         self._rows: dict[str, list[dict[str, Any]]] = {}
 
     def push(self, row: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

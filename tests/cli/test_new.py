@@ -87,6 +87,28 @@ def test_errors_name_the_flags(csv, monkeypatch, capsys, flag, shown):
     assert error.startswith("error: ") and shown in error and error.count("\n") == 1
 
 
+def test_columns_known_in_the_future_and_those_of_names_are_written(
+    csv, tmp_path, monkeypatch, capsys
+):
+    hours, load = zip(
+        *(row.split(",") for row in Path(csv).read_text().splitlines()[1:]), strict=True
+    )
+    lines = ["when,shop,goods,load,price"]
+    for i, hour in enumerate(hours):
+        for shop, goods in (("a", 1), ("a", 2), ("b", 1), ("b", 2)):
+            value = load[i] if i < 870 else ""
+            lines.append(f"{hour},{shop},{goods},{value},{i % 5}")
+    (tmp_path / "shops.csv").write_text("\n".join(lines))
+    flags = ["--data=shops.csv", "--known=price", "--target=load"]
+    assert write(monkeypatch, *flags, "--output=mine.py") in (0, None)
+    assert "4: a/1, a/2, b/1, b/2" in capsys.readouterr().out
+    task = build(config_file.load("mine.py").task)
+    assert task.known == ("price",) and task.group == ("shop", "goods")
+    assert task.next_inputs().shape[0] == 4
+    assert write(monkeypatch, *flags[:1], "--known=cost", "--target=load") == 2
+    assert "`--known` must be among the columns" in capsys.readouterr().err
+
+
 def test_ways_out_and_notes_name_the_flags(csv, tmp_path, monkeypatch, capsys):
     rows = Path(csv).read_text().splitlines()
     (tmp_path / "twice.csv").write_text("\n".join([*rows, rows[-1] + "1"]))

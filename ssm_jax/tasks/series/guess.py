@@ -50,6 +50,8 @@ class Choices:
         is a column ``hour`` whose first value recurs, and none otherwise.
       time: Column of the time.
       group: Column of the name of the series, or several with commas between them.
+      known: Columns that are known in the future, or their names with commas between
+        them. Rows after the last target, without one, are then of the future.
       order: As of a `SeriesTask`; None sorts rows that are not in order.
       duplicates: As of a `SeriesTask`; None means the first where rows are equal in all
         columns, and an error otherwise.
@@ -61,6 +63,7 @@ class Choices:
     season: int | None = None
     time: str | None = None
     group: Group = None
+    known: str | tuple[str, ...] = ()
     order: timeline.Order | None = None
     duplicates: timeline.Duplicates | None = None
     step: str | None = None
@@ -82,7 +85,7 @@ def guess(
       numbers except these and the year; ``season``; ``horizon``, one period, or 24
       steps, and ``window``, up to seven periods, both fewer for a short file; and
       ``missing``. Also ``group``, ``order``, ``duplicates``, ``step`` and ``calendar``
-      where the file needs them.
+      where the file needs them, and ``known`` where it is stated.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -112,7 +115,11 @@ def guess(
     ]
     target = _target(table, numeric, choices.target, time)
     found = _timeline_fields(table, time, group, choices)
-    steps = _arrange(table, time, group, found)
+    known = _known(table, numeric, target, choices.known)
+    all_steps = steps = _arrange(table, time, group, found)
+    if known:
+        found["known"] = known
+        steps = all_steps.until(~np.isnan(all_steps.average(_values(table, target))))
     # Half of the series are at least as long.
     n = int(np.median(np.diff(steps.bounds)))
     if n < _MIN_ROWS:
@@ -128,7 +135,10 @@ def guess(
     horizon = max(1, min(season or 24, n // 30))
     window = _window(n, season)
     inputs = tuple(dict.fromkeys([target, *numeric]))
-    averages = (steps.average(_values(table, name)) for name in inputs)
+    averages = (
+        (all_steps if name in known else steps).average(_values(table, name))
+        for name in inputs
+    )
     has_gaps = any(np.isnan(values).any() for values in averages)
     fields = {
         "time": time,
@@ -390,11 +400,29 @@ def _explains(values, codes):
 
 def _stated_group(table, stated):
     """The columns that name the series, which may be between commas, or None."""
-    names = stated
-    if isinstance(stated, str) and stated not in table and "," in stated:
-        names = tuple(name.strip() for name in stated.split(","))
+    names = _between_commas(table, stated)
     for name in naming.columns(names):
         table.column(name, "group")
+    return names
+
+
+def _between_commas(table, stated):
+    """Names of columns as a tuple, and one, which may have a comma, as it is."""
+    if isinstance(stated, str) and stated not in table and "," in stated:
+        return tuple(name.strip() for name in stated.split(","))
+    return stated
+
+
+def _known(table, numeric, target, stated):
+    """The columns that are known in the future."""
+    names = naming.columns(_between_commas(table, stated or ()))
+    for name in names:
+        table.column(name, "known")
+        if name not in numeric or name == target:
+            raise ValueError(
+                "`known` must be columns of numbers other than the target, got "
+                f"{name!r} of {table.path}; leave it out."
+            )
     return names
 
 

@@ -61,6 +61,29 @@ class Timeline(NamedTuple):
         """Returns where each series starts and ends."""
         return list(itertools.pairwise(self.bounds.tolist()))
 
+    def until(self, observed: np.ndarray) -> "Timeline":
+        """Returns the steps of each series up to the last that is observed.
+
+        Args:
+          observed: bool, ``(n,)``.
+
+        Returns:
+          A timeline with all series, also one of which no step is observed; of rows of
+          later steps ``source`` is -1.
+        """
+        kept = np.zeros(len(observed), bool)
+        for start, end in self.spans():
+            seen = np.flatnonzero(observed[start:end])
+            kept[start : start + (seen[-1] + 1 if seen.size else 0)] = True
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        # The last entry of the steps is that of rows which are left out, -1.
+        moved = np.where(np.append(kept, False), np.append(counts[:-1], -1), -1)
+        return self._replace(
+            bounds=counts[self.bounds],
+            times=None if self.times is None else self.times[kept],
+            source=moved[self.source],
+        )
+
     def average(self, values: np.ndarray) -> np.ndarray:
         """Returns the mean of the rows of each step that have a value, NaN without one.
 
@@ -246,7 +269,9 @@ def usual_step(timeline: Timeline) -> str | None:
     if times is None:
         return None
     inner = np.ones(max(len(times) - 1, 0), bool)
-    inner[timeline.bounds[1:-1] - 1] = False
+    # Series without a step have no border.
+    ends = np.unique(timeline.bounds)[1:-1]
+    inner[ends - 1] = False
     distances = np.diff(times)[inner]
     distances = distances[distances > 0]
     if not distances.size:
@@ -275,6 +300,8 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
     gaps = others = 0
     for start, end in timeline.spans():
         assert timeline.times is not None
+        if start == end:
+            continue
         places = _places(timeline.times[start:end], parse_step(step), timeline.is_date)
         distances = np.diff(places)
         whole = np.abs(distances - np.round(distances)) < 1e-6
