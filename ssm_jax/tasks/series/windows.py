@@ -575,12 +575,13 @@ class SeriesTask(order.FiniteTask):
         if ahead is not None and (ahead.counts < self.horizon).any():
             least = int(np.argmin(ahead.counts))
             name = f" of {steps.names[least]!r}" if steps.names[least] else ""
+            of_known = ", ".join(map(repr, self.known))
             raise ValueError(
-                f"`known` must have values in the {self.horizon} steps after the last "
-                f"value of {self.target!r}, got {ahead.counts[least]} such steps{name} "
-                f"in {self.table.path}; add "
-                f"{self.horizon - ahead.counts[least]} rows with "
-                f"{', '.join(map(repr, self.known))} and no {self.target!r}."
+                f"`{'data' if self._is_other else 'known'}` must have values of "
+                f"{of_known} in the {self.horizon} steps after the last one of "
+                f"{self.target!r}, got {ahead.counts[least]} such steps{name} in "
+                f"{self.table.path}; add {self.horizon - ahead.counts[least]} rows "
+                f"with {of_known} and no {self.target!r}."
             )
         return steps.bounds[1:, None] - self.window
 

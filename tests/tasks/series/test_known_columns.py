@@ -163,13 +163,13 @@ def test_future_of_too_few_rows_is_refused_with_their_number(tmp_path):
     whole(restored.task, "test")
     with refuses("known", "got 1", rule="add 3 rows with 'promo'"):
         predict(restored)
-    with refuses("known", "got 0", rule="add 4 rows with 'promo'"):
+    with refuses("data", "got 0", rule="add 4 rows with 'promo'"):
         predict(restored, write(tmp_path / "b.csv", 0))
     gap = PROMO.copy()
     gap[N + 2] = np.nan
     rows = write(tmp_path / "c.csv", promo=gap).read_text().replace("nan", "")
     (tmp_path / "c.csv").write_text(rows)
-    with refuses("known", "got 2", rule="4 steps after the last value of 'level'"):
+    with refuses("data", "got 2", rule="4 steps after the last one of 'level'"):
         predict(restored, tmp_path / "c.csv")
     with refuses("restored", "'promo'", rule="predict"):
         stream(restored)
@@ -190,7 +190,7 @@ def test_each_series_has_a_future_of_its_own(tmp_path):
     )
     three = both.read_text() + texts[2][1]
     (tmp_path / "three.csv").write_text(three)
-    with refuses("known", "got 2", rule="'C'"):
+    with refuses("data", "got 2", rule="'C'"):
         predict(restored, tmp_path / "three.csv")
 
 
