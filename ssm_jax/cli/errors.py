@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 from absl import flags
@@ -13,6 +14,46 @@ USER_ERRORS = (ValueError, OSError, FloatingPointError, MemoryError, flags.Error
 """Errors that the user can correct; every other exception is a bug."""
 
 INTERRUPTED = "interrupted; the same command continues"
+
+
+# A field in the text of an error, perhaps with a value and what it belongs to.
+_FIELD = re.compile(r"`(\w+)(?:='?([^'`]*)'?)?`(?: of the (?:format|task))?")
+
+
+def with_flags(text: str, fields: Mapping[str, str]) -> str:
+    """Returns the text of an error with the flags of fields in place of their names.
+
+    Args:
+      text: Names of fields are between backticks, as ``order`` or ``order='sort'``.
+      fields: The flags by the names of fields; others stay as they are.
+
+    Example:
+      >>> with_flags("`order='sort'` sorts the rows.", {"order": "order"})
+      '`--order=sort` sorts the rows.'
+    """
+
+    def flag(match):
+        if (name := fields.get(match[1])) is None:
+            return match[0]
+        return f"`--{name}`" if match[2] is None else f"`--{name}={match[2]}`"
+
+    return _FIELD.sub(flag, text)
+
+
+@contextlib.contextmanager
+def errors_with_flags(fields: Mapping[str, str]) -> Iterator[None]:
+    """Names the flags, which the user typed, in errors that name fields of a task.
+
+    Args:
+      fields: As for `with_flags`.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        # Those of the operating system have a number and a path.
+        if len(error.args) == 1:
+            error.args = (with_flags(str(error), fields),)
+        raise
 
 
 @contextlib.contextmanager

@@ -14,8 +14,10 @@ of another ``--data_dir`` are written to ``evaluation-NAME.json``, with the name
 directory: they are no result of the run. On an endless task it
 evaluates as many batches as validation during training.
 
-``--data=FILE`` evaluates a forecast on all windows of a file of new rows, with the
-statistics of the training, and writes ``evaluation-FILE.json``.
+``--data=FILE`` evaluates a forecast on all windows of a file of new rows, or a run of
+``ssm-jax new classify`` or ``regress`` on an npz or a table on all examples of a file
+of the same form, with the statistics of the training, and writes
+``evaluation-FILE.json``.
 
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
 the split; `ssm_jax.evaluation.predictions` describes the arrays.
@@ -38,6 +40,7 @@ from typing import cast
 from absl import flags
 
 from ssm_jax.cli import tables
+from ssm_jax.cli.errors import errors_with_flags
 from ssm_jax.cli.pretrained import load_pretrained
 from ssm_jax.cli.run_flags import (
     check_writable,
@@ -58,7 +61,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "split", "test", ["train", "validation", "test"], "Split to evaluate."
     )
-    flags.DEFINE_string("data", None, "File of a series that is new to the run.")
+    flags.DEFINE_string("data", None, "File that is new to the run, with targets.")
     define_checkpoint()
     flags.DEFINE_bool("json", False, "Print JSON in place of a table.")
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
@@ -101,7 +104,8 @@ def main(argv):
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         options["data"] = values.data
-        result = evaluate_run(values.workdir, **options)
+        with errors_with_flags({"data": "data", "file": "data"} if values.data else {}):
+            result = evaluate_run(values.workdir, **options)
         print(json.dumps(result) if values.json else tables.evaluation(result).strip())
         return
     words = values.lengths

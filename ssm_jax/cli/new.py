@@ -16,10 +16,12 @@ numbers: ``--target``, unless there is only one, or only one with a name such as
 found, and what is found is printed: columns that are not read, rows out of order,
 missing ones. What the file leaves open is refused with the flag that states it:
 ``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
-A file of several series has one column with their names, ``--group``; ``--step=1h``
-averages the rows of each hour. Of a folder, or of a pattern in quotes such as
-``--data='stores/*.csv'``, each file is a series, named by its file; all must have the
-same columns.
+A file of several series has one column with their names, ``--group``, or several that
+name them together, ``--group=Store,Dept``; ``--step=1h`` averages the rows of each
+hour. ``--known=price,holiday`` names columns that are known before the target is: rows
+after its last value, without one, are then the future. Of a folder, or of a pattern in
+quotes such as ``--data='stores/*.csv'``, each file is a series, named by its file; all
+must have the same columns.
 
 ``text`` is a language model of the ``.txt`` files of a folder, and of those of its
 folders, read as bytes. With ``--vocabulary=N`` it reads subwords of a tokenizer of N
@@ -40,6 +42,7 @@ import sys
 
 from absl import flags
 
+from ssm_jax.cli.errors import errors_with_flags, with_flags
 from ssm_jax.cli.templates import labelled, writing
 from ssm_jax.cli.templates.forecast import FORMAT_FIELDS, forecast
 from ssm_jax.cli.templates.text import text
@@ -55,12 +58,15 @@ KINDS = {
 _OPTIONS = {
     "target": ("forecast", "classify", "regress"),
     **dict.fromkeys(
-        ("season", "time", "group", "order", "duplicates", "step"), ("forecast",)
+        ("season", "time", "group", "known", "order", "duplicates", "step"),
+        ("forecast",),
     ),
     **dict.fromkeys(FORMAT_FIELDS, ("forecast",)),
     "vocabulary": ("text",),
     "example": ("classify", "regress"),
 }
+# Fields whose flags have other names, in errors.
+_SPELLED = {"file": "data", "day_first": "[no]day_first"}
 
 
 def define_flags() -> None:
@@ -82,7 +88,8 @@ def define_flags() -> None:
         "vocabulary", None, "Tokens of a tokenizer to train (default: bytes).", 258
     )
     flags.DEFINE_string("time", None, "Column of the time (default: guessed).")
-    flags.DEFINE_string("group", None, "Column of the name of the series, of several.")
+    flags.DEFINE_string("group", None, "Columns of the name of the series, of several.")
+    flags.DEFINE_string("known", None, "Columns that are known in the future.")
     flags.DEFINE_enum("order", None, ["error", "sort"], "Rows not in order of time.")
     flags.DEFINE_enum(
         "duplicates", None, ["error", "first", "last", "mean"], "Rows of one time."
@@ -115,10 +122,13 @@ def main(argv):
                 f"{values[name].value}; it is of {', '.join(kinds)}."
             )
     output = values.output or f"{values.kind}.py"
-    written = KINDS[values.kind](values.data, output, **options)
+    fields = {name: _SPELLED.get(name, name) for name in (*options, "file")}
+    with errors_with_flags(fields):
+        written = KINDS[values.kind](values.data, output, **options)
     width = max(8, *(len(name) for name, _ in written.found))
     for name, value in written.found:
-        print(f"{name:{width}} {_printable(value)}")
+        text = with_flags(value, fields) if name == "found" else value
+        print(f"{name:{width}} {_printable(text)}")
     workdir = f"runs/{writing.experiment_name(output)}"
     print(f"\nWritten to {output}; change it where the guess is wrong. Then:\n")
     print(f"    ssm-jax train --config={shlex.quote(output)} --workdir={workdir}")

@@ -12,7 +12,7 @@ from absl import logging
 from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.tasks.arrays.examples import ExamplesTask
-from ssm_jax.tasks.series import columns
+from ssm_jax.tasks.series import columns, naming
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -32,11 +32,12 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
       restored: A model of a `SeriesTask`, an `ArrayTask` or a `LongTable`.
       data: A file, or columns or arrays by name, with those that the task reads, but
         the targets of an `ArrayTask` or a `LongTable`; the last ``window`` rows of each
-        series are the window. None means the file of the run.
+        series are the window. Of a task with ``known`` columns these are the last
+        before ``horizon`` rows without a target. None means the file of the run.
 
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
-      name of the series, under that of the column, of a task with ``group``; the time,
+      name of the series, under those of the columns of ``group``; the time,
       if it has one and its steps are regular, dates with an offset in UTC; ``step``,
       from 1; ``forecast``; and the ends ``lower`` and ``upper`` of the interval that
       holds 90 % of the values, if that was measured. Of a classification, a row for
@@ -63,17 +64,16 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
 def _predict_next(restored, task):
     """The table of what follows the last rows of a task."""
     predicted = np.asarray(restored.apply(task.next_inputs()))
-    names = np.array(task.series_names())
+    table: dict[str, np.ndarray] = task.series_columns()
     if task.classes is not None:
-        table = {} if task.group is None else {task.group: names}
         return table | _of_classes(predicted, task.classes)
     forecasts = task.next_in_units(predicted)
     steps = np.arange(1, task.horizon + 1)
-    table = {} if task.group is None else {task.group: names.repeat(task.horizon)}
+    table = {name: x.repeat(task.horizon) for name, x in table.items()}
     if (times := task.next_times()) is not None:
         time = task.time if isinstance(task.time, str) else "time"
         table[time] = times.ravel()
-    table["step"] = np.tile(steps, len(names))
+    table["step"] = np.tile(steps, len(forecasts))
     table["forecast"] = forecasts.ravel()
     if restored.widths is not None:
         half = restored.widths[MODEL] * task.next_scale()
@@ -84,10 +84,7 @@ def _predict_next(restored, task):
 
 def _predict_examples(restored, task, data):
     """The table of an `ExamplesTask`."""
-    if data is not None:
-        is_file = is_path(data)
-        data = os.path.expanduser(os.fspath(data)) if is_file else _table_of(data)
-    new = task.new_examples(data)
+    new = task.new_examples(None if data is None else _examples_of(data))
     n, parts = len(new.names), []
     for first in range(0, n, size := min(restored.training.batch_size, n)):
         # The last batch is filled up, so that one program is compiled.
@@ -118,6 +115,22 @@ def _of_classes(logits, classes):
     return table | {f"p({name})": values for name, values in of_classes}
 
 
+def task_on(restored: Restored, data: Data) -> SeriesTask | ExamplesTask:
+    """Returns the task of a run on other data with targets, to be evaluated.
+
+    Args:
+      restored: As for `predict`.
+      data: As for `predict`, with the targets. All of it is of the test split.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: As for `predict`, or targets are missing.
+    """
+    if isinstance(restored.task, ExamplesTask):
+        return restored.task.on(_examples_of(data))
+    return series_task(restored, data)
+
+
 def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     """Returns the task of a run on other data, with the statistics of the training.
 
@@ -131,32 +144,64 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     task = restored.task
     if not isinstance(task, SeriesTask):
         raise ValueError(
-            "`restored` must be a model of a SeriesTask for other rows, or to predict "
-            "also of an ArrayTask or a LongTable, got one of "
-            f"{type(task).__name__}; `evaluate_run` and `predictions` are of its "
-            "splits, and `generate` continues a text."
+            "`restored` must be a model of a SeriesTask, an ArrayTask or a LongTable "
+            f"for other data, got one of {type(task).__name__}; `evaluate_run` and "
+            "`predictions` are of its splits, and `generate` continues a text."
         )
     if data is None:
         return task
     if is_path(data):
-        path = os.path.expanduser(os.fspath(data))
-        table = columns.read(path, task.format)
+        table = columns.read(_path_of(data), task.format)
     else:
         table = _table_of(data, task)
+    _check_columns(task, table)
+    found = task.on(table)
     if task.missing == "error":
+        # Rows of the future have no target, nor what is not known of it.
+        is_read = found.step_of_rows()[0] >= 0 if task.known else True
         for name in sorted({task.target, *task.inputs} & {*table}):
             values = table.numbers(name).values
-            if values is not None and (n := int(np.isnan(values).sum())):
+            if values is not None and (n := int((np.isnan(values) & is_read).sum())):
                 logging.warning(
                     "%r of %s has %d missing values, each taken as the one before",
                     *(name, table.path, n),
                 )
-    return task.on(table)
+    return found
 
 
 def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     """Returns whether data are in a file."""
     return isinstance(data, str | os.PathLike)
+
+
+def _examples_of(data):
+    """Other data as an `ExamplesTask` takes them."""
+    return _path_of(data) if is_path(data) else _table_of(data)
+
+
+def _path_of(data):
+    """The path of a file, or of a pattern of several, that is there."""
+    path = os.path.expanduser(os.fspath(data))
+    if not any(file.is_file() for file in columns.files(path).values()):
+        raise FileNotFoundError(
+            f"`data` must be a file, got {path}, which "
+            f"{'is none' if os.path.exists(path) else 'does not exist'}; give its path."
+        )
+    return path
+
+
+def _check_columns(task, table):
+    """Checks that there are all columns that a task reads."""
+    time = (task.time,) if isinstance(task.time, str) else task.time or ()
+    names = (*time, *naming.columns(task.group), task.target, *task.inputs)
+    # What is there, but is no column of numbers, is refused by its kind.
+    known = {*table, *table.others}
+    if absent := [name for name in dict.fromkeys(names) if name not in known]:
+        raise ValueError(
+            f"`data` must have the columns that the run reads, got {table.path} "
+            f"without {', '.join(map(repr, absent))}; add them, or rename its own, "
+            f"which are {', '.join(table)}."
+        )
 
 
 def _table_of(frame, task=None):
@@ -209,6 +254,11 @@ class WindowStream:
     def __init__(self, restored: Restored):
         """Starts without a row."""
         self._restored, self._task = restored, series_task(restored, None)
+        if self._task.known:
+            raise ValueError(
+                "`restored` must be a model without `known` columns for a stream, got "
+                f"{self._task.known}; `predict` takes the rows of the future with them."
+            )
         self._rows: dict[str, list[dict[str, Any]]] = {}
 
     def push(self, row: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
@@ -224,7 +274,8 @@ class WindowStream:
           ValueError: As for `predict`; the row is then not taken.
         """
         group = self._task.group
-        name = "" if group is None else str(row[group])
+        values = [str(row[column]) for column in naming.columns(group)]
+        name = naming.join(values, group)
         rows = [*self._rows.get(name, []), dict(row)]
         frame = {column: [each[column] for each in rows] for column in row}
         # Without the warnings of `series_task`, which would be one for each row.

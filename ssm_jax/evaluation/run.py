@@ -36,7 +36,7 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
     merged_documents,
 )
-from ssm_jax.evaluation.predict import Data, is_path, series_task
+from ssm_jax.evaluation.predict import Data, is_path, task_on
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.files import write_arrays, write_text
@@ -92,8 +92,9 @@ def evaluate_run(
       workdir: Work dir of the run.
       which: The checkpoint; see `restore`.
       split: The split.
-      data: Data of a series that are new to the run, all of whose windows are
-        evaluated; see `ssm_jax.evaluation.predict`. The metrics are written to
+      data: Data with targets that are new to the run, all of whose windows or examples
+        are evaluated by the statistics of the training; see
+        `ssm_jax.evaluation.predict`. The metrics are written to
         ``evaluation-NAME.json``, with the name of the file, if it is one, and there is
         no ``baseline``, which is of the train split. None means those of the run.
       data_dir: Data directory of the task, if it has moved since the run.
@@ -134,7 +135,7 @@ def evaluate_run(
     )
     other = _other_data(restored, data_dir)
     if data is not None:
-        restored = dataclasses.replace(restored, task=series_task(restored, data))
+        restored = dataclasses.replace(restored, task=task_on(restored, data))
         other = f"-{_file_name(Path(data).stem if is_path(data) else 'data')}"
     training, task = restored.training, restored.task
     writable = work.may_write()

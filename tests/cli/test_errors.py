@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ssm_jax.cli.errors import one_line_errors
+from ssm_jax.cli.errors import errors_with_flags, one_line_errors
 
 
 class OwnError(ValueError):
@@ -34,6 +34,15 @@ def test_error_of_the_caller_is_one_line(capsys, error, line):
             raise error
     assert caught.value.code == 2
     assert capsys.readouterr().err == line + "\n"
+
+
+def test_fields_are_named_by_their_flags():
+    with pytest.raises(OwnError) as caught, errors_with_flags({"a": "b", "c": "c"}):
+        raise OwnError("`a` must, got d; `c` of the format, `c='x'`, or `d` states it.")
+    assert str(caught.value) == ("`--b` must, got d; `--c`, `--c=x`, or `d` states it.")
+    with pytest.raises(OSError, match="full") as kept, errors_with_flags({"a": "b"}):
+        raise FileNotFoundError(errno.ENOENT, "full", "`a`")
+    assert kept.value.filename == "`a`"
 
 
 def test_interrupt_says_how_to_go_on(capsys):

@@ -62,11 +62,64 @@ def test_what_the_file_leaves_open_is_stated_by_flags(tmp_path, monkeypatch, cap
     rows = [f"{day};{shop};1,{200 + n}" for n, day in enumerate(days) for shop in "ab"]
     (tmp_path / "a.csv").write_text("\n".join(["day;shop;visits", *rows, rows[-1]]))
     assert write(monkeypatch, "--data=a.csv") == 2
-    assert "`day_first`" in capsys.readouterr().err
+    assert "`--[no]day_first` states which" in capsys.readouterr().err
     flags = ["--data=a.csv", "--day_first", "--decimal=,", "--group=shop"]
     assert write(monkeypatch, *flags, "--duplicates=mean", "--step=1D") in (0, None)
     shown = capsys.readouterr().out
     assert "series" in shown and "2: a, b" in shown and "their mean is kept" in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "shown"),
+    [
+        ("--group=shop", "`--group` must be among the columns when, load"),
+        ("--group=when", "`--data` must have at least 80 rows of most series"),
+        ("--time=hour", "`--time` must"),
+        ("--season=800", "`--season` must"),
+        ("--step=often", "`--step` must"),
+        ("--target=none", "`--target` must"),
+        ("--encoding=none", "`--encoding` must"),
+    ],
+)
+def test_errors_name_the_flags(csv, monkeypatch, capsys, flag, shown):
+    assert write(monkeypatch, f"--data={csv}", flag) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and shown in error and error.count("\n") == 1
+
+
+def test_columns_known_in_the_future_and_those_of_names_are_written(
+    csv, tmp_path, monkeypatch, capsys
+):
+    hours, load = zip(
+        *(row.split(",") for row in Path(csv).read_text().splitlines()[1:]), strict=True
+    )
+    lines = ["when,shop,goods,load,price"]
+    for i, hour in enumerate(hours):
+        for shop, goods in (("a", 1), ("a", 2), ("b", 1), ("b", 2)):
+            value = load[i] if i < 870 else ""
+            lines.append(f"{hour},{shop},{goods},{value},{i % 5}")
+    (tmp_path / "shops.csv").write_text("\n".join(lines))
+    flags = ["--data=shops.csv", "--known=price", "--target=load"]
+    assert write(monkeypatch, *flags, "--output=mine.py") in (0, None)
+    assert "4: a/1, a/2, b/1, b/2" in capsys.readouterr().out
+    task = build(config_file.load("mine.py").task)
+    assert task.known == ("price",) and task.group == ("shop", "goods")
+    assert task.next_inputs().shape[0] == 4
+    assert write(monkeypatch, *flags[:1], "--known=cost", "--target=load") == 2
+    assert "`--known` must be among the columns" in capsys.readouterr().err
+
+
+def test_ways_out_and_notes_name_the_flags(csv, tmp_path, monkeypatch, capsys):
+    rows = Path(csv).read_text().splitlines()
+    (tmp_path / "twice.csv").write_text("\n".join([*rows, rows[-1] + "1"]))
+    assert write(monkeypatch, "--data=twice.csv", "--target=load") == 2
+    error = capsys.readouterr().err
+    assert "`--duplicates` keeps" in error and "`--group` names" in error
+    irregular = [row for i, row in enumerate(rows) if i % 7 or not i]
+    irregular += ["2020-03-01T00:20,1"]
+    (tmp_path / "irregular.csv").write_text("\n".join(irregular))
+    assert write(monkeypatch, "--data=irregular.csv") in (0, None)
+    assert "`--step` makes them equal" in capsys.readouterr().out
 
 
 @pytest.mark.nightly

@@ -1,15 +1,17 @@
 """`ssm-jax predict` from a CSV to a file of forecasts, by a run of few steps."""
 
 import csv
+import json
 import os
 
 import numpy as np
 import pytest
 
-from ssm_jax.cli import config_file
+from ssm_jax.cli import config_file, report
 from ssm_jax.cli.templates.forecast import forecast
+from ssm_jax.cli.templates.labelled import classify, regress
 from ssm_jax.evaluation import predict, restore
-from ssm_jax.training import train
+from ssm_jax.training import WorkDir, train
 from tests.cli import programs
 
 HOURS = 900
@@ -83,8 +85,8 @@ def test_new_labelled_rows_are_evaluated_apart(folder, monkeypatch):
     ("words", "shown"),
     [
         (["--data=none.csv"], "none.csv"),
-        (["--data=other.csv"], "`inputs` must be among the columns when, flow"),
-        (["--data=few.csv"], "`window` must be at most"),
+        (["--data=other.csv"], "without 'load'; add them"),
+        (["--data=few.csv"], "`--data` must have the 72 steps of a window"),
         (["--output=next.txt"], "`--output` must be a file that can be written"),
         (["--output=there/next.csv"], "`mkdir -p there` makes it"),
         (["--checkpoint=-1"], "`--checkpoint` must be best, latest or a step"),
@@ -118,3 +120,73 @@ def test_initial_state_is_evaluated_and_restored_by_its_step(folder):
     batch = start.task.batch("test", 0, 8, seed=0)
     np.testing.assert_array_equal(start.apply(batch.inputs), 0)
     assert (folder / "run" / "statistics.npz").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["arrays", "table"])
+def test_new_labelled_examples_are_evaluated_apart(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    level = np.arange(60) % 2
+    inputs = level[:, None] + 0.1 * rng.normal(size=(60, 6))
+    suffix = {"arrays": "npz", "table": "csv"}[kind]
+
+    def save(name, level, inputs, target=True):
+        if kind == "arrays":
+            arrays = {"inputs": inputs, "targets": level + 0.5}
+            np.savez(name, **{k: v for k, v in arrays.items() if target or k[0] == "i"})
+            return
+        rows = [
+            f"{i},{x}" + f",{'ab'[k]}" * target
+            for i, (k, steps) in enumerate(zip(level, inputs, strict=True))
+            for x in steps
+        ]
+        with open(name, "w") as file:
+            file.write("\n".join(["id,x" + ",label" * target, *rows]))
+
+    save(f"a.{suffix}", level, inputs)
+    if kind == "arrays":
+        regress("a.npz", "mine.py")
+    else:
+        classify("a.csv", "mine.py", target="label", example="id")
+    config = config_file.load("mine.py")
+    config.training.update(steps=2, evaluate_every=2)
+    config.optimizer.update(warmup_steps=0)
+    train(config, "run")
+    assert programs.run(monkeypatch, "evaluate", "--workdir=run") in (0, None)
+    own = (tmp_path / "run" / "evaluation.json").read_bytes()
+    row = report.row_of(WorkDir("run"))
+    os.remove(f"a.{suffix}")
+    # More examples than a batch has, in which the last one is not full.
+    save(f"later.{suffix}", np.tile(level, 3), np.tile(inputs, (3, 1)) + 5)
+    words = ["--workdir=run", f"--data=later.{suffix}", "--json"]
+    capsys.readouterr()
+    words.append("--predictions=later.predictions.npz")
+    assert programs.run(monkeypatch, "evaluate", *words) in (0, None)
+    shown = json.loads(capsys.readouterr().out)
+    with open("run/evaluation-later.json") as file:
+        assert json.load(file) == shown
+    assert shown["changed_data"] and shown["baseline"] is None
+    with np.load("later.predictions.npz") as arrays:
+        found = dict(arrays)
+    assert len(found["id"]) == 180
+    table = predict(restore("run", allow_changed_data=True), f"later.{suffix}")
+    if kind == "arrays":
+        wrong = found["prediction_in_units"][:, 0] - (np.tile(level, 3) + 0.5)
+        np.testing.assert_allclose(
+            found["prediction_in_units"][:, 0], table["prediction"], rtol=1e-5
+        )
+        r2 = 1 - np.mean(wrong**2) / 0.25
+        np.testing.assert_allclose(shown["r2"], r2, rtol=1e-4)
+    else:
+        right = table["prediction"] == np.array(["a", "b"])[np.tile(level, 3)]
+        np.testing.assert_allclose(shown["accuracy"], right.mean(), rtol=1e-6)
+    # They are no result of the run.
+    assert (tmp_path / "run" / "evaluation.json").read_bytes() == own
+    assert report.row_of(WorkDir("run")) == row
+    save(f"bare.{suffix}", level, inputs, target=False)
+    words = ["--workdir=run", f"--data=bare.{suffix}"]
+    assert programs.run(monkeypatch, "evaluate", *words) == 2
+    shown = {"arrays": "`--data` must have the arrays inputs and targets"}
+    error = capsys.readouterr().err
+    assert shown.get(kind, "`target` must be among the columns id, x") in error

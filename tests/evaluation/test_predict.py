@@ -1,6 +1,7 @@
 """Predictions on new data: appended rows, other files, frames, one row at a time."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from ssm_jax.evaluation import (
     stream,
 )
 from ssm_jax.evaluation.forecast import errors_by_series, interval_widths
+from ssm_jax.evaluation.predict import task_on
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import LRU
@@ -28,6 +30,7 @@ from ssm_jax.tasks import (
     Shift,
     TableFormat,
 )
+from ssm_jax.tasks.series.columns import Table
 from ssm_jax.training import TrainConfig
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
@@ -146,9 +149,9 @@ def test_frame_is_read_like_a_file(tmp_path):
 def test_data_that_do_not_fit_are_refused(tmp_path):
     write(tmp_path / "a.csv")
     restored = restored_on(tmp_path)
-    with refuses("inputs", "level", rule="columns time, flow"):
+    with refuses("data", "'level'", rule="time, flow"):
         predict(restored, {"time": TIMES, "flow": LEVEL})
-    with refuses("window", "24 for 10"):
+    with refuses("data", "got 10", rule="24 steps"):
         predict(restored, {"time": TIMES[:10], "level": LEVEL[:10]})
     with refuses("data", "{'time': 500, 'level': 3}"):
         predict(restored, {"time": TIMES, "level": [1, 2, 3]})
@@ -455,6 +458,86 @@ def test_examples_of_a_new_table_have_their_names(tmp_path, target):
     assert_table(predict(restored, NEW_ROWS), expected)
 
 
+def all_of(task):
+    return task.batch("test", 0, task.n_examples("test"), seed=0)
+
+
+def test_new_targets_of_arrays_are_by_the_scale_of_the_training(tmp_path):
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(N, LENGTH, 3)) * 7 + 50, rng.normal(size=(N, 2)) * 9 - 4
+    restored = arrays_run(
+        tmp_path, x, y, inputs="vector", d_input=3, targets="regression", d_output=2,
+        standardize=True,
+    )  # fmt: skip
+    new = {"inputs": x * 3 + 100, "targets": y - 7, "lengths": LENGTHS}
+    # Its splits are those of another training.
+    np.savez(tmp_path / "new.npz", **new, split=np.full(N, "train"))
+    task = task_on(restored, tmp_path / "new.npz")
+    batch = all_of(task)
+    is_train = np.arange(N) % 4 % 3 == 0
+    mean, std = y[is_train].mean(0), y[is_train].std(0)
+    np.testing.assert_allclose(batch.targets, (y - 7 - mean) / std, rtol=1e-4)
+    np.testing.assert_array_equal(batch.mask, VALID)
+    units = task.in_units(batch.targets, "test", 0, N, 0)
+    np.testing.assert_allclose(units, y - 7, rtol=1e-4)
+    again = all_of(task_on(restored, {**new, "inputs": new["inputs"].tolist()}))
+    np.testing.assert_array_equal(again.inputs, batch.inputs)
+    # The same inputs as those that `predict` reads.
+    read = restored.task.new_examples(str(tmp_path / "new.npz")).inputs
+    np.testing.assert_array_equal(batch.inputs, read)
+    with refuses("file", "train", rule="examples"):
+        task.n_examples("train")
+
+
+@pytest.mark.parametrize("target", ["size", "kind"])
+def test_new_targets_of_a_table_are_by_the_scale_of_the_training(tmp_path, target):
+    classes = ("v", "u") if target == "kind" else None
+    restored = table_run(tmp_path, target=target, classes=classes, missing="mean")
+    labels = {"size": ["9", "1", "9", "1", "9"], "kind": ["u", "v", "u", "v", "u"]}
+    task = task_on(restored, NEW_ROWS | labels)
+    batch = all_of(task)
+    expected = [1, 0]
+    if classes is None:
+        scale = restored.task.scales.targets
+        expected = (np.array([[9], [1]]) - scale.mean) / scale.std
+    np.testing.assert_allclose(batch.targets, expected, rtol=1e-5)
+    read = restored.task.new_examples(task_table(NEW_ROWS))
+    np.testing.assert_array_equal(batch.inputs, read.inputs)
+
+
+def task_table(columns):
+    load = {name: functools.partial(np.array, columns[name]) for name in columns}
+    return Table("the data", TableFormat(), load)
+
+
+def test_new_examples_without_targets_are_refused_where_they_are_evaluated(tmp_path):
+    for name in ("arrays", "table"):
+        (tmp_path / name).mkdir()
+    x = np.random.default_rng(2).normal(size=(N, LENGTH))
+    of_arrays = arrays_run(
+        tmp_path / "arrays", x, x[:, 0] > 0, inputs="vector", d_input=1,
+        targets="classification", d_output=2, classes=("False", "True"),
+    )  # fmt: skip
+    np.savez(tmp_path / "new.npz", inputs=x)
+    with refuses("file", "got inputs in", rule="targets"):
+        task_on(of_arrays, tmp_path / "new.npz")
+    with refuses("classes", "'maybe'", rule="leave"):
+        task_on(of_arrays, {"inputs": x, "targets": ["maybe"] * N})
+    with refuses("file", "none in the data"):
+        task_on(of_arrays, {"inputs": x[:0], "targets": x[:0, 0] > 0})
+    of_table = table_run(
+        tmp_path / "table", target="kind", classes=("v", "u"), missing="mean"
+    )
+    with refuses("target", "'kind'", rule="who"):
+        task_on(of_table, NEW_ROWS)
+    with refuses("target", "none for 'kind' in row 2", rule="each row"):
+        task_on(of_table, NEW_ROWS | {"kind": ["u", "v", "", "v", "u"]})
+    with refuses("data", "none.csv", error=FileNotFoundError):
+        task_on(of_table, tmp_path / "none.csv")
+    with refuses("restored", "Digits"):
+        task_on(Restored(nn.Dense(1), {}, Digits(), TRAINING, 1), {"x": [1]})
+
+
 def test_new_examples_that_do_not_fit_are_refused(tmp_path):
     tokens = RNG.integers(0, 4, (N, LENGTH))
     fields = {"targets": "classification", "d_output": 4}
@@ -472,7 +555,7 @@ def test_new_examples_that_do_not_fit_are_refused(tmp_path):
     np.savez(tmp_path / "b.npz", x=tokens)
     with refuses("file", "got x in", rule="b.npz"):
         predict(of_tokens, tmp_path / "b.npz")
-    with refuses("file", "none.npz", error=FileNotFoundError):
+    with refuses("data", "none.npz", error=FileNotFoundError):
         predict(of_tokens, tmp_path / "none.npz")
     of_vectors = arrays_run(
         tmp_path / "vectors", tokens, tokens[:, 0], inputs="vector", d_input=1, **fields
@@ -501,3 +584,39 @@ def test_other_data_may_have_gaps_and_any_order(tmp_path, caplog):
     np.testing.assert_allclose(
         found["forecast"], predict(restored, {"time": TIMES, "level": last})["forecast"]
     )
+
+
+def test_file_that_is_not_there_or_has_no_target_is_refused(tmp_path):
+    restored = restored_on(write(tmp_path / "a.csv").parent)
+    with refuses("data", "none.csv", rule="exist", error=FileNotFoundError):
+        predict(restored, tmp_path / "none.csv")
+    empty = write(tmp_path / "c.csv", level=np.full(HOURS, np.nan))
+    with refuses("target", "'level'", rule="all 500 are missing"):
+        predict(restored, empty)
+
+
+def test_columns_that_name_a_series_together_are_written_as_in_the_file(tmp_path):
+    lines = ["time,store,dept,level"]
+    pairs = [("N", "1"), ("N", "2"), ("a/b", "1")]
+    for place, (store, dept) in enumerate(pairs):
+        levels = zip(TIMES, LEVEL + 30 * place, strict=True)
+        lines += [f"{time},{store},{dept},{value:.4f}" for time, value in levels]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    restored = restored_on(tmp_path, group=("store", "dept"))
+    table = predict(restored)
+    assert list(table)[:3] == ["store", "dept", "time"]
+    named = [*zip(table["store"], table["dept"], strict=True)][::HORIZON]
+    assert named == pairs
+    # Each is the forecast of its rows alone, and that of a stream of them.
+    pushed = stream(restored)
+    for place, (store, dept) in enumerate(pairs):
+        frame = {"time": TIMES, "level": np.round(LEVEL + 30 * place, 4)}
+        frame |= {"store": [store] * HOURS, "dept": [int(dept)] * HOURS}
+        alone = predict(restored, frame)
+        own = slice(place * HORIZON, (place + 1) * HORIZON)
+        np.testing.assert_allclose(alone["forecast"], table["forecast"][own])
+        found = None
+        for row in range(HOURS - WINDOW - 2, HOURS):
+            found = pushed.push({name: x[row] for name, x in frame.items()})
+        assert found["store"][0] == store and found["dept"][0] == dept
+        np.testing.assert_allclose(found["forecast"], alone["forecast"], rtol=1e-5)

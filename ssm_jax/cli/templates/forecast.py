@@ -51,6 +51,7 @@ def get_config():
         calendar=CALENDAR,
         target=TARGET,
         inputs=INPUTS,
+        known=KNOWN,
         missing=MISSING,
         window=WINDOW,
         horizon=HORIZON,
@@ -115,6 +116,7 @@ _DEFAULTS = {
     "duplicates": "error",
     "step": None,
     "calendar": (),
+    "known": (),
 }
 
 

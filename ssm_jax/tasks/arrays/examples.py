@@ -1,6 +1,7 @@
 """Examples in memory, of splits that are drawn or given; shared by tasks on files."""
 
 import abc
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -86,8 +87,10 @@ class Scales(NamedTuple):
         return targets if scale is None else targets * scale.std + scale.mean
 
     def apply_to_inputs(self, inputs: np.ndarray) -> np.ndarray:
-        """Returns inputs as a model reads them."""
-        return inputs if self.inputs is None else self.inputs.apply(inputs)
+        """Returns inputs as a model reads them, the mean in place of NaN."""
+        if self.inputs is None:
+            return inputs
+        return np.nan_to_num(self.inputs.apply(inputs), copy=False)
 
     def _known(self) -> dict[str, Scale]:
         return {name: s for name, s in self._asdict().items() if s is not None}
@@ -201,9 +204,33 @@ class ExamplesTask(order.FiniteTask):
           ValueError: As for `batch`.
         """
 
+    def on(self, data: str | Table) -> "ExamplesTask":
+        """Returns this task on other examples, with the statistics of its own.
+
+        Args:
+          data: A file, or its columns or arrays in memory, as the task reads them, with
+            their targets. All examples are of the test split.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: As for `batch`.
+        """
+        found = self._read_labelled(data)
+        if not len(found.inputs):
+            path = data.path if isinstance(data, Table) else data
+            raise ValueError(f"`file` must have examples, got none in {path}.")
+        task = copy.copy(self)
+        # In place of the cached properties.
+        vars(task).update(scales=self.scales, _examples=found.standardized(self.scales))
+        return task
+
     @abc.abstractmethod
     def _read(self) -> Examples:
         """Reads the file of the task."""
+
+    @abc.abstractmethod
+    def _read_labelled(self, data: str | Table) -> Examples:
+        """Reads examples with targets, not normalised, as those of the test split."""
 
     @property
     @abc.abstractmethod
@@ -289,6 +316,12 @@ def valid_steps(lengths: np.ndarray | None, length: int) -> np.ndarray | None:
     return None if lengths is None else np.arange(length) < lengths[..., None]
 
 
+def test_split(n: int) -> dict[str, np.ndarray]:
+    """Returns the indices of the examples of each split, where all are for testing."""
+    none = np.arange(0)
+    return {"train": none, "validation": none, "test": np.arange(n)}
+
+
 def drawn_splits(
     n: int, validation_fraction: float, test_fraction: float
 ) -> dict[str, np.ndarray]:
@@ -322,7 +355,8 @@ def class_indices(labels: np.ndarray, classes: Sequence[str], where: str) -> np.
     if unknown := [word for word in words if word not in position]:
         raise ValueError(
             f"`classes` must have all labels of {where}, got none for "
-            f"{', '.join(map(repr, unknown[:3]))}; add them."
+            f"{', '.join(map(repr, unknown[:3]))}; add them, or leave these examples "
+            "out."
         )
     indices = np.array([position[word] for word in words], np.int32)
     return indices[inverse].reshape(labels.shape)

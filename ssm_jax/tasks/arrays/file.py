@@ -152,12 +152,7 @@ class ArrayTask(examples.ExamplesTask):
 
     @override
     def new_examples(self, data: str | Table | None = None) -> examples.NewExamples:
-        if isinstance(data, Table):
-            file, path = data, data.path
-        else:
-            path = data or self._path()
-            user_files.check_is_there(path)
-            file = user_files.npz(path)
+        file, path = _open(data or self._path())
         arrays = _arrays(self, file, path, ("inputs",))
         inputs = self.scales.apply_to_inputs(arrays["inputs"])
         if not len(inputs):
@@ -184,6 +179,14 @@ class ArrayTask(examples.ExamplesTask):
         user_files.check_is_there(path)
         return _examples(self, user_files.state_of(path))
 
+    @override
+    def _read_labelled(self, data: str | Table) -> examples.Examples:
+        file, path = _open(data)
+        arrays = _arrays(self, file, path, ("inputs", "targets"))
+        inputs, targets = arrays["inputs"], arrays["targets"]
+        lengths, rows = arrays.get("lengths"), examples.test_split(len(inputs))
+        return examples.Examples(inputs, targets, lengths, self.length, rows)
+
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
 
@@ -193,13 +196,17 @@ class ArrayTask(examples.ExamplesTask):
 def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
     del state
     path = task._path()
-    file = user_files.npz(path)
-    arrays = _arrays(task, file, path, ("inputs", "targets"))
-    found = examples.Examples(
-        arrays["inputs"], arrays["targets"], arrays.get("lengths"), task.length,
-        _rows(task, file, len(arrays["inputs"]), path),
-    )  # fmt: skip
-    return task._standardized(found)
+    found = task._read_labelled(path)
+    rows = _rows(task, user_files.npz(path), len(found.inputs), path)
+    return task._standardized(found._replace(rows=rows))
+
+
+def _open(data):
+    """The arrays of a file, or those in memory, and the path for errors."""
+    if isinstance(data, Table):
+        return data, data.path
+    user_files.check_is_there(data)
+    return user_files.npz(data), data
 
 
 def _arrays(task, file, path, names):

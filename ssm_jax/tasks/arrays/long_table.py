@@ -135,12 +135,10 @@ class LongTable(examples.ExamplesTask):
     def new_examples(
         self, data: str | columns.Table | None = None
     ) -> examples.NewExamples:
-        is_table = isinstance(data, columns.Table)
-        table = data if is_table else columns.read(data or self._path())
+        table = _table(data or self._path())
         read = _sequences(self, table)
         names = table[self.example][read.first_rows]
-        # Missing values are the mean, which is 0.
-        inputs = np.nan_to_num(self.scales.apply_to_inputs(read.inputs), copy=False)
+        inputs = self.scales.apply_to_inputs(read.inputs)
         mask = examples.valid_steps(read.lengths, self.length)
         return examples.NewExamples(self.example, names, inputs, mask)
 
@@ -158,6 +156,14 @@ class LongTable(examples.ExamplesTask):
     def _read(self) -> examples.Examples:
         return _examples(self, columns.read(self._path()))
 
+    @override
+    def _read_labelled(self, data: str | columns.Table) -> examples.Examples:
+        table = _table(data)
+        read = _sequences(self, table)
+        targets = _targets(self, table, read)
+        rows = examples.test_split(len(targets))
+        return examples.Examples(read.inputs, targets, read.lengths, self.length, rows)
+
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
 
@@ -165,14 +171,15 @@ class LongTable(examples.ExamplesTask):
 # Read again if the file has changed since.
 @functools.lru_cache(maxsize=4)
 def _examples(task: LongTable, table: columns.Table) -> examples.Examples:
-    read = _sequences(task, table)
-    targets, n = _targets(task, table, read), len(read.inputs)
-    rows = examples.drawn_splits(n, task.validation_fraction, task.test_fraction)
-    found = task._standardized(
-        examples.Examples(read.inputs, targets, read.lengths, task.length, rows)
+    found = task._read_labelled(table)
+    rows = examples.drawn_splits(
+        len(found.inputs), task.validation_fraction, task.test_fraction
     )
-    # Missing values are the mean now, as the scale leaves them out.
-    return found._replace(inputs=np.nan_to_num(found.inputs, copy=False))
+    return task._standardized(found._replace(rows=rows))
+
+
+def _table(data):
+    return data if isinstance(data, columns.Table) else columns.read(data)
 
 
 class _Sequences(NamedTuple):

@@ -14,9 +14,10 @@ from typing_extensions import override
 
 from ssm_jax.files import max_unpacked
 from ssm_jax.tasks import user_files
-from ssm_jax.tasks.series import csv_rows, dates, numbers
+from ssm_jax.tasks.series import csv_rows, dates, naming, numbers
 from ssm_jax.tasks.series.csv_rows import SHOWN, check_names
 from ssm_jax.tasks.series.dates import Times
+from ssm_jax.tasks.series.naming import Group
 from ssm_jax.tasks.series.numbers import Decimal, Misfit, Numbers
 from ssm_jax.tasks.series.table_format import TableFormat
 
@@ -138,13 +139,13 @@ class Table(Mapping[str, np.ndarray]):
         """Returns a column as float64, NaN where it is missing; see `Numbers`."""
         return self._numbers(name)
 
-    def times(self, names: str | tuple[str, ...], group: str | None = None) -> Times:
+    def times(self, names: str | tuple[str, ...], group: Group = None) -> Times:
         """Returns a column of dates or numbers, or several that are a date together.
 
         Args:
           names: The column, or several: numbers whose names are of
             `ssm_jax.tasks.series.dates.CALENDAR` in any case, or a date and a time.
-          group: The column of the name of the series. None means one series.
+          group: The column, or columns, of the name of the series.
         """
         return self._times(names, group)
 
@@ -189,7 +190,10 @@ class Table(Mapping[str, np.ndarray]):
         return "." if not found and self._delimiter == "," else None
 
     def _read_times(self, names, group):
-        series = None if group is None else self[group].astype(str).tolist()
+        series = None
+        if of_group := naming.columns(group):
+            words = zip(*(self[name].astype(str) for name in of_group), strict=True)
+            series = [naming.join(row, group) for row in words]
         if isinstance(names, str):
             return self._one_time(names, series)
         units = [name.lower() for name in names]
@@ -276,7 +280,8 @@ class _JoinedTable(Table):
     def _read_times(self, names, group):
         if FILE in ((names,) if isinstance(names, str) else names):
             return Times(None, _OF_FILE, is_date=False)
-        group = None if group == FILE else group
+        # Within a file its name is the same in all rows.
+        group = tuple(name for name in naming.columns(group) if name != FILE)
         reads = [table.times(names, group) for table in self._parts]
         for start, read in zip(self._starts.tolist(), reads, strict=True):
             if read.values is not None and read.is_date != reads[0].is_date:

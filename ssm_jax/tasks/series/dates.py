@@ -21,6 +21,7 @@ SECOND = 1e6
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _YEARS = (1700, 2300)  # of dates that are whole numbers
+_LARGEST = 1e300  # Differences of larger numbers overflow.
 # The first letters of the months in English, German, French, Spanish, Italian and
 # Portuguese, which no two months share.
 _MONTHS = (
@@ -40,6 +41,7 @@ _TIME = (
     r"\s?(?P<zone>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?"
 )
 _MONTH = r"(?P<month>[^\W\d_]{3,12})\.?"
+_SHORT_MONTH = r"(?P<month>[^\W\d_]{3,4})\.?"
 _FORMS = {
     form: re.compile(pattern)
     for form, pattern in {
@@ -51,6 +53,8 @@ _FORMS = {
         + _TIME,
         "month": _MONTH + r"[-,\s]*(?P<y>\d{4})",
         "year month": r"(?P<y>\d{4})[-/.\s]?" + _MONTH,
+        "month, two digits": _SHORT_MONTH + r"[-/\s]?['’]?(?P<y>\d{2})",
+        "two digits, month": r"['’]?(?P<y>\d{2})[-/\s]?" + _SHORT_MONTH,
         "digits": r"(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})"
         r"(?:[T_ ]?(?P<H>\d{2}):?(?P<M>\d{2})?:?(?P<S>\d{2})?)?(?P<zone>Z)?",
         "year and month": r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})",
@@ -90,7 +94,8 @@ def parse(
     These are dates of ISO 8601, with or without a time and an offset; day, month and
     year, of which the whole column, or ``day_first`` of the format, decides what comes
     first; months by name in six languages; months, quarters and weeks; and times of 24
-    or of 12 hours. The hour 24 is the first of the next day.
+    or of 12 hours. The hour 24 is the first of the next day. ``Jan-10`` is a month of
+    2010 if the whole column shows that the number is no day.
 
     Args:
       words: The column.
@@ -135,7 +140,9 @@ def is_date(word: str) -> bool:
       >>> is_date("1. Mai 2024"), is_date("1.5")
       (True, False)
     """
-    return any(pattern.fullmatch(word) for pattern in _FORMS.values())
+    matches = (pattern.fullmatch(word) for pattern in _FORMS.values())
+    parts = (match.groupdict() for match in matches if match)
+    return any("month" not in part or _month_name(part) for part in parts)
 
 
 def n_dates(words: Sequence[str]) -> int:
@@ -151,7 +158,7 @@ def from_numbers(values: np.ndarray) -> Times:
 
     Returns:
       Dates, if all numbers are ``YYYYMMDD``, or seconds, milli-, micro- or nanoseconds
-      of the years from 1973 on; otherwise the numbers.
+      of the years from 1973 on; otherwise the numbers, if none is above 1e300.
 
     Example:
       >>> from_numbers(np.array([20240228.0, 20240229.0])).is_date
@@ -160,6 +167,9 @@ def from_numbers(values: np.ndarray) -> Times:
       False
     """
     known = values[~np.isnan(values)]
+    if (too_large := np.abs(values) > _LARGEST).any():
+        misfit = _misfit(np.argmax(too_large), f"is beyond {_LARGEST:g}")
+        return Times(None, misfit, is_date=False)
     if not known.size or not (known == np.floor(known)).all():
         return Times(values, is_date=False)
     low, high = known.min(), known.max()
@@ -235,13 +245,38 @@ def _dates(form, matches, format):
     """Dates of matches without their offsets, a misfit by its place, and a note."""
     if form == "numeric":
         return _numeric_dates(matches, format)
+    note = ""
+    if "two digits" in form and (misfit := _check_years(matches)) is not None:
+        return [], misfit, ""
+    if "two digits" in form:
+        note = f"{matches[0][0]} is read as a month of {_year(matches[0]['y'])}"
     dates = []
     for place, match in enumerate(matches):
         date = _READ[form](match.groupdict())
         if date is None:
             return [], _misfit(place), ""
         dates.append(date)
-    return dates, None, ""
+    return dates, None, note
+
+
+def _check_years(matches):
+    """A misfit unless the numbers beside months are years, and no days."""
+    parts = [match.groupdict() for match in matches]
+    months = [_month_name(part) for part in parts]
+    if None in months:
+        return _misfit(months.index(None))
+    pairs = [(month, int(part["y"])) for month, part in zip(months, parts, strict=True)]
+    # 2024 is a leap year.
+    if any(_date(2024, *pair, 0, 0, 0) is None for pair in pairs):
+        return None
+    # From one row to the next the month changes rather than the year, but it does, too.
+    counts = np.array([12 * _year(part["y"]) for part in parts]) + months
+    steps = np.abs(np.diff(counts))
+    steps = steps[steps > 0]
+    if len({number for _, number in pairs}) > 1 and np.median(steps) < 12:
+        return None
+    way_out = "write years with four digits"
+    return Misfit(0, "may be a month of a year or a day of a month", way_out)
 
 
 def _numeric_dates(matches, format):
@@ -364,6 +399,8 @@ _READ: dict[str, Callable[[dict[str, Any]], float | None]] = {
     "month day": _named,
     "month": _named,
     "year month": _named,
+    "month, two digits": _named,
+    "two digits, month": _named,
     "digits": lambda part: _timed(part, part["y"], part["m"], part["d"]),
     "year and month": _month,
     "month and year": _month,

@@ -1,15 +1,17 @@
 """Guesses the columns and the sizes of a forecast from a file."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ssm_jax.tasks import user_files
-from ssm_jax.tasks.series import columns, dates, timeline
+from ssm_jax.tasks.series import columns, dates, naming, timeline
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.csv_rows import SHOWN
+from ssm_jax.tasks.series.naming import Group
 from ssm_jax.tasks.series.table_format import TableFormat
 
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
@@ -30,6 +32,8 @@ _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 _MOST = 0.8
 _FEW = 0.05  # Part of the steps that may be without a row for a guess of `step`.
 _SHOWN = 10  # columns in an error
+_PAIRED = 10  # columns of which two together may name the series
+_ROWS_OF_PAIR = 5  # at least, of a series that two columns name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,9 @@ class Choices:
         of a day, a year for steps of a month or a quarter; without dates a day if there
         is a column ``hour`` whose first value recurs, and none otherwise.
       time: Column of the time.
-      group: Column of the name of the series.
+      group: Column of the name of the series, or several with commas between them.
+      known: Columns that are known in the future, or their names with commas between
+        them. Rows after the last target, without one, are then of the future.
       order: As of a `SeriesTask`; None sorts rows that are not in order.
       duplicates: As of a `SeriesTask`; None means the first where rows are equal in all
         columns, and an error otherwise.
@@ -56,7 +62,8 @@ class Choices:
     target: str | None = None
     season: int | None = None
     time: str | None = None
-    group: str | None = None
+    group: Group = None
+    known: str | tuple[str, ...] = ()
     order: timeline.Order | None = None
     duplicates: timeline.Duplicates | None = None
     step: str | None = None
@@ -78,7 +85,7 @@ def guess(
       numbers except these and the year; ``season``; ``horizon``, one period, or 24
       steps, and ``window``, up to seven periods, both fewer for a short file; and
       ``missing``. Also ``group``, ``order``, ``duplicates``, ``step`` and ``calendar``
-      where the file needs them.
+      where the file needs them, and ``known`` where it is stated.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -95,24 +102,31 @@ def guess(
         for name in (time,) if isinstance(time, str) else time:
             table.column(name, "time")
     used = {time} if isinstance(time, str) else set(time or ())
-    group = choices.group or _group(table, time, choices.target)
+    group = _stated_group(table, choices.group)
+    group = group or _group(table, time, choices.target)
+    of_group = {*naming.columns(group)}
     numeric = [
         name
         for name in table
-        if name not in used | {group}
+        if name not in used | of_group
         and _is_numeric(table, name)
         and name.lower() != "year"
         and (name == choices.target or not _counts_rows(table, name))
     ]
     target = _target(table, numeric, choices.target, time)
     found = _timeline_fields(table, time, group, choices)
-    steps = _arrange(table, time, group, found)
+    known = _known(table, numeric, target, choices.known)
+    all_steps = steps = _arrange(table, time, group, found)
+    if known:
+        found["known"] = known
+        steps = all_steps.until(~np.isnan(all_steps.average(_values(table, target))))
     # Half of the series are at least as long.
     n = int(np.median(np.diff(steps.bounds)))
     if n < _MIN_ROWS:
+        each = "" if group is None else f" of most series of {group!r}"
         raise ValueError(
-            f"`file` must have at least {_MIN_ROWS} rows for a forecast, got {n} in "
-            f"{path}; a tenth of them is for validation."
+            f"`file` must have at least {_MIN_ROWS} rows{each} for a forecast, got {n} "
+            f"in {path}; a tenth of them is for validation."
         )
     season = choices.season
     if season is None:
@@ -121,7 +135,10 @@ def guess(
     horizon = max(1, min(season or 24, n // 30))
     window = _window(n, season)
     inputs = tuple(dict.fromkeys([target, *numeric]))
-    averages = (steps.average(_values(table, name)) for name in inputs)
+    averages = (
+        (all_steps if name in known else steps).average(_values(table, name))
+        for name in inputs
+    )
     has_gaps = any(np.isnan(values).any() for values in averages)
     fields = {
         "time": time,
@@ -155,7 +172,7 @@ def unread(
       Why a column is not read, by its name.
     """
     table, time = columns.read(path, format or TableFormat()), guesses["time"]
-    known = {*guesses["inputs"], guesses.get("group")}
+    known = {*guesses["inputs"], *naming.columns(guesses.get("group"))}
     known |= {time} if isinstance(time, str) or time is None else set(time)
     why = {
         name: _why(table, name)
@@ -200,8 +217,8 @@ def suspects(
     if len(table.parts) > 1 and guesses.get("group") == table.file_column:
         if _follow(table, guesses["time"]):
             found[columns.FILE] = (
-                "each file is a series, and no two share a time: without a `group` "
-                "they are one"
+                "each file is a series, and no two share a time: GROUP = None makes "
+                "them one"
             )
     return found
 
@@ -280,7 +297,9 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
 
 
 def _increases(values):
-    return bool((np.diff(values[~np.isnan(values)]) > 0).all())
+    known = values[~np.isnan(values)]
+    # Compared, as differences of large numbers overflow.
+    return bool((known[1:] > known[:-1]).all())
 
 
 def _check_dates(table, target):
@@ -331,15 +350,16 @@ def _calendar(table, target):
     return tuple(names)
 
 
-def _group(table, time, target):
-    """The column of the name of the series of a file of several, or None."""
+def _group(table, time, target) -> Group:
+    """The column, or two, of the name of the series of a file of several, or None."""
     if table.file_column is not None or time is None:
         return table.file_column
     values = table.times(time).values
     if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
         return None
     used = {time} if isinstance(time, str) else set(time)
-    found = []
+    # Whether a column is one of numbers, and the series of each row by it.
+    codes_of, found = {}, []
     for name in table:
         if name in used or name == target:
             continue
@@ -347,21 +367,63 @@ def _group(table, time, target):
         is_word = table.numbers(name).values is None
         if not (is_word or words.dtype.kind in "iuU") or columns.missing(words).any():
             continue
-        names, codes, counts = np.unique(
-            words.astype(str), return_inverse=True, return_counts=True
-        )
+        codes, names = timeline.series_of_rows(table, name)
         # A measured number has about as many values as rows.
-        if not 2 <= len(names) <= len(words) // 2 or counts.min() < 2:
+        if not 2 <= len(names) <= len(words) // 2 or np.bincount(codes).min() < 2:
             continue
-        rows = np.lexsort((values, codes))
-        again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
-        repeated = len(np.unique(values)) < len(values)
-        in_file = np.argsort(codes, kind="stable")
-        falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
-        # It explains times that recur, or rows that are not in order.
-        if not again.any() and (repeated or not falls.any()):
+        codes_of[name] = not is_word, codes
+        if _explains(values, codes):
             found.append((not is_word, len(names), name))
+    if found:
+        return min(found)[2]
+    # Of two columns together, only where most times recur: a few may be mistakes.
+    if len(np.unique(values)) > len(values) // 2:
+        return None
+    pairs = itertools.combinations([*codes_of][:_PAIRED], 2)
+    for pair in pairs:
+        numbers = sum(codes_of[name][0] for name in pair)
+        codes, names = timeline.series_of_rows(table, pair)
+        if len(names) <= len(values) // _ROWS_OF_PAIR and _explains(values, codes):
+            found.append((numbers, len(names), pair))
     return min(found)[2] if found else None
+
+
+def _explains(values, codes):
+    """Whether times recur, or rows are not in order, in other series alone."""
+    rows = np.lexsort((values, codes))
+    again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
+    repeated = len(np.unique(values)) < len(values)
+    in_file = np.argsort(codes, kind="stable")
+    falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
+    return not again.any() and (repeated or not falls.any())
+
+
+def _stated_group(table, stated):
+    """The columns that name the series, which may be between commas, or None."""
+    names = _between_commas(table, stated)
+    for name in naming.columns(names):
+        table.column(name, "group")
+    return names
+
+
+def _between_commas(table, stated):
+    """Names of columns as a tuple, and one, which may have a comma, as it is."""
+    if isinstance(stated, str) and stated not in table and "," in stated:
+        return tuple(name.strip() for name in stated.split(","))
+    return stated
+
+
+def _known(table, numeric, target, stated):
+    """The columns that are known in the future."""
+    names = naming.columns(_between_commas(table, stated or ()))
+    for name in names:
+        table.column(name, "known")
+        if name not in numeric or name == target:
+            raise ValueError(
+                "`known` must be columns of numbers other than the target, got "
+                f"{name!r} of {table.path}; leave it out."
+            )
+    return names
 
 
 def _target(table, numeric, stated, time):
@@ -381,6 +443,15 @@ def _target(table, numeric, stated, time):
             "names the one to forecast."
         )
     target = stated or (targets or [""])[0]
+    empty = [stated] if stated else [] if numeric else [*table]
+    empty = [name for name in empty if name in table and _is_empty(table, name)]
+    if empty:
+        n = len(table[empty[0]])
+        raise ValueError(
+            f"`target` must have values, got {', '.join(map(repr, empty))} of "
+            f"{table.path}, of which all {n:,} are missing; fill it in, or choose "
+            "another."
+        )
     if target in table and target not in numeric:
         read = table.numbers(target)
         if read.misfit is not None:
@@ -431,7 +502,7 @@ def _timeline_fields(table, time, group, choices):
         return found
     labels = np.zeros(len(values), int)
     if group is not None:
-        labels = np.unique(table[group].astype(str), return_inverse=True)[1]
+        labels, _ = timeline.series_of_rows(table, group)
     rows = np.argsort(labels, kind="stable")
     falls = (np.diff(values[rows]) < 0) & (np.diff(labels[rows]) == 0)
     if "order" not in found and falls.any():
@@ -486,13 +557,11 @@ def _arrange(table, time, group, found):
 def _why(table, name):
     """Why a column is neither an input nor the time."""
     words = table[name]
-    if columns.missing(words).all():
+    if _is_empty(table, name):
         return "has no value"
     if _counts_rows(table, name):
         return "counts the rows"
     read = table.numbers(name)
-    if read.values is not None and np.isnan(read.values).all():
-        return "has no value"
     times = table.times(name)
     if times.values is not None:
         return "is not the time: another column is, or it does not increase"
@@ -535,6 +604,14 @@ def _is_numeric(table, name):
     return floats is not None and not np.isnan(floats).all()
 
 
+def _is_empty(table, name):
+    """Whether all values of a column are missing."""
+    read = table.numbers(name).values
+    return columns.missing(table[name]).all() or (
+        read is not None and bool(np.isnan(read).all())
+    )
+
+
 def _counts_rows(table, name):
     """Whether a column is the number of the row in its file, from 0 or 1 on."""
     if name == table.file_column:
@@ -548,7 +625,7 @@ def _counts_rows_of_file(table, name):
     values = table.numbers(name).values
     if values is None or len(values) < 2 or values[0] not in (0, 1):
         return False
-    return bool((np.diff(values) == 1).all())
+    return bool((values[1:] == values[:-1] + 1).all())
 
 
 def _season(table, steps):

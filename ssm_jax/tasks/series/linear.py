@@ -24,6 +24,7 @@ _LAGS = 512  # Features of the target; of a longer window the older steps are av
 _MEMBERS = 3
 _RECENT = 3  # Steps of the other columns.
 _COLUMNS = 256  # Of other columns; more would take longer than a second.
+_KNOWN = 512  # Values of known columns in all steps that are predicted, likewise.
 # A walk has no better forecast than its last value, but a fitted map has errors.
 _MARGIN = 0.02
 _SMALLEST = 0.3
@@ -37,11 +38,13 @@ class Windows(NamedTuple):
         deviation 1 in the train split of its series.
       others: The other columns in the last steps, ``(n, c)``, normalised likewise.
       phases: Sines and cosines of the time of the last step, ``(n, p)``.
+      known: Columns that are known in the steps that are predicted, ``(n, k)``.
     """
 
     target: np.ndarray
     others: np.ndarray
     phases: np.ndarray
+    known: np.ndarray
 
 
 # Compared by identity: arrays have no single truth value.
@@ -56,6 +59,7 @@ class LinearMap:
       lags: Number of last steps of the target that are read.
       phases: Whether the time of the last step is read.
       others: Whether the other columns are read.
+      known: Whether the columns are read that are known in the future.
       alpha: The penalty of ridge regression.
       coefficients: ``(p, horizon)``.
       intercept: ``(horizon,)``.
@@ -65,6 +69,7 @@ class LinearMap:
     lags: int
     phases: bool
     others: bool
+    known: bool = False
     alpha: float = 0.0
     coefficients: np.ndarray = dataclasses.field(
         default_factory=lambda: np.empty((0, 0)), repr=False
@@ -128,6 +133,7 @@ class LinearMap:
             scale = deviation(target)
         lags = _averaged(target[:, -self.lags :]) - level
         further = [windows.phases] * self.phases + [windows.others] * self.others
+        further += [windows.known] * self.known
         return level, scale, np.hstack([lags, *(scale * x for x in further)])
 
 
@@ -179,8 +185,9 @@ class LinearForecast:
         while f"{(index := len(members))}/level" in arrays:
             values: dict[str, Any] = {}
             for field in dataclasses.fields(LinearMap):
-                value = arrays[f"{index}/{field.name}"]
-                values[field.name] = value if value.ndim else value.item()
+                # Statistics of earlier versions have no `known`.
+                if (value := arrays.get(f"{index}/{field.name}")) is not None:
+                    values[field.name] = value if value.ndim else value.item()
             members.append(LinearMap(**values))
         return cls(tuple(members), int(arrays["horizon"]))
 
@@ -240,9 +247,13 @@ def candidates(
     has_phases = windows.phases.shape[1] > 0 and not ridge_alone
     has_others = windows.others.shape[1] > 0 and not ridge_alone
     levels = _RIDGE_LEVELS if ridge_alone else get_args(Level)
+    has_known = windows.known.shape[1] > 0 and not ridge_alone
     with_phases = (False, True) if has_phases else (False,)
-    choices = itertools.product(levels, sorted(set(lags)), with_phases)
-    found = [_candidate(folds, LinearMap(*choice, others=False)) for choice in choices]
+    with_known = (False, True) if has_known else (False,)
+    choices = itertools.product(
+        levels, sorted(set(lags)), with_phases, [False], with_known
+    )
+    found = [_candidate(folds, LinearMap(*choice)) for choice in choices]
     found.sort(key=lambda candidate: candidate.error)
     if has_others:
         # Only for the best, as further columns cost the most.
@@ -265,7 +276,7 @@ def ridge(ordered: Sequence[Candidate]) -> LinearForecast:
         candidate.map
         for candidate in ordered
         if candidate.map.level in _RIDGE_LEVELS
-        and not (candidate.map.phases or candidate.map.others)
+        and not (candidate.map.phases or candidate.map.others or candidate.map.known)
     )
     return LinearForecast((best,), best.horizon)
 
@@ -314,6 +325,17 @@ def recent(others: np.ndarray) -> np.ndarray:
     """
     last = others[:, -_RECENT:, :_COLUMNS]
     return last.reshape(len(others), -1)
+
+
+def ahead(known: np.ndarray, horizon: int) -> np.ndarray:
+    """Returns the columns that are known in the future, as `Windows` has them.
+
+    Args:
+      known: In each step the values ``horizon`` steps later, ``(n, window, c)``.
+      horizon: Number of values to predict.
+    """
+    last = known[:, -horizon:, : max(1, _KNOWN // horizon)]
+    return last.reshape(len(known), -1)
 
 
 def _averaged(target):

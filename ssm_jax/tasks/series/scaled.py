@@ -9,6 +9,7 @@ from absl import logging
 
 from ssm_jax.tasks.series import columns, timeline
 from ssm_jax.tasks.series.dates import SECOND
+from ssm_jax.tasks.series.naming import Group
 from ssm_jax.tasks.series.timeline import Timeline
 
 # Inputs and targets are float32; a difference of two targets is twice as large.
@@ -46,12 +47,27 @@ class Moments:
         return dict(zip(self.names, zip(means, stds, strict=True), strict=True))
 
 
+class Ahead(NamedTuple):
+    """The steps after the last target of ``g`` series, of which columns are known.
+
+    Attributes:
+      counts: Number of steps, from the first on, in which all these columns have a
+        value, ``(g,)``, at most the horizon.
+      times: The times of the steps, ``(g, horizon)``, NaN beyond the file; None without
+        a time.
+    """
+
+    counts: np.ndarray
+    times: np.ndarray | None
+
+
 class Series(NamedTuple):
     """The columns of a task, of ``g`` series one after another.
 
     Attributes:
       timeline: The steps of the series.
-      inputs: float32, ``(n, k)``, normalised by series.
+      inputs: float32, ``(n, k)``, normalised by series. Those of known columns are
+        values ``horizon`` steps later, and 0 where there are none in the file.
       between: float32, ``(n, k)``, ``inputs`` with gaps filled by lines between the
         values around them; None unless the task interpolates.
       next_observed: int64, ``(n, k)``, the step at which a column is observed next,
@@ -63,6 +79,7 @@ class Series(NamedTuple):
       std: Its standard deviation there, ``(g,)``; 1 for a constant and for classes.
       means: Mean of each column of the inputs over the train split, ``(g, c)``.
       stds: Their standard deviations there, ``(g, c)``.
+      ahead: What follows the last targets; None without known columns.
       notes: What a careful reader would want to know of how the file was read.
     """
 
@@ -76,6 +93,7 @@ class Series(NamedTuple):
     std: np.ndarray
     means: np.ndarray
     stds: np.ndarray
+    ahead: Ahead | None
     notes: tuple[str, ...]
 
     def of_steps(self, steps: np.ndarray) -> np.ndarray:
@@ -88,9 +106,11 @@ def series(
     inputs: tuple[str, ...],
     target: str,
     *,
+    known: tuple[str, ...],
+    horizon: int,
     classes: tuple[str, ...] | None,
     time: str | tuple[str, ...] | None,
-    group: str | None,
+    group: Group,
     order: timeline.Order,
     duplicates: timeline.Duplicates,
     step: str | None,
@@ -110,6 +130,8 @@ def series(
         table,
         inputs,
         target,
+        known,
+        horizon,
         classes,
         time,
         group,
@@ -129,6 +151,8 @@ def _series(
     table,
     inputs,
     target,
+    known,
+    horizon,
     classes,
     time,
     group,
@@ -145,22 +169,38 @@ def _series(
     for name in inputs:
         table.column(name, "inputs")
     words = table.column(target, "target")
-    steps = timeline.arrange(
+    all_steps = timeline.arrange(
         table, time=time, group=group, order=order, duplicates=duplicates, step=step
     )
+    # Rows after the last target are of the future, and only known columns are read.
+    targets = table.numbers(target).values if known else None
+    steps = all_steps
+    if targets is not None:
+        steps = all_steps.until(~np.isnan(all_steps.average(targets)))
     gaps = missing != "error"
     features, between, following, means, stds = [], [], [], [], []
+    complete = np.ones(int(all_steps.bounds[-1]), bool)
     for name in inputs:
-        values = _values(table, name, "inputs", gaps, steps)
-        known = None if moments is None else moments.of_input(len(means))
-        column = _fill(values, steps, train_fraction, known)
-        features.append(_normalize(table, name, column.filled, column, steps))
-        between.append(_between(values, features[-1], column, steps))
-        following.append(_next_observed(column.observed))
+        stored = None if moments is None else moments.of_input(len(means))
+        of_column = all_steps if name in known else steps
+        values = _values(table, name, "inputs", gaps, of_column, bool(known))
+        column = _fill(values, of_column, train_fraction, stored, np.diff(steps.bounds))
+        observed = column.observed
+        features.append(_normalize(table, name, column.filled, column, of_column))
+        if name in known:
+            complete &= observed
+            observed = _shift(observed, all_steps, steps, horizon)
+            features[-1] = _shift(features[-1], all_steps, steps, horizon)
+            # All that a window shows of it is known at its end, and on no line.
+            between.append(features[-1])
+            following.append(np.arange(len(observed)))
+        else:
+            between.append(_between(values, features[-1], column, steps))
+            following.append(_next_observed(observed))
         if gaps and mark_missing:
-            features.append(column.observed)
-            between.append(column.observed)
-            following.append(np.arange(len(column.observed)))
+            features.append(observed)
+            between.append(observed)
+            following.append(np.arange(len(observed)))
         means.append(column.mean)
         stds.append(column.std)
     for values in [] if steps.times is None else phases(steps.times, calendar).T:
@@ -180,14 +220,20 @@ def _series(
         "next_observed": stack(following, np.int64) if interpolates else None,
         "means": np.stack(means, -1),
         "stds": np.stack(stds, -1),
+        "ahead": _ahead(complete, all_steps, steps, horizon) if known else None,
         "notes": _notes(table, steps, inputs, target),
     }
     for note in shared["notes"]:
         logging.info("%s: %s", table.path, note)
     if classes is None:
-        values = _values(table, target, "target", gaps, steps)
-        known = None if moments is None else moments.of_target()
-        column = _fill(values, steps, train_fraction, known)
+        values = _values(table, target, "target", gaps, steps, bool(known))
+        if np.isnan(values).all():
+            raise ValueError(
+                f"`target` must have values, got {target!r} of {table.path}, of which "
+                f"all {len(values):,} are missing; fill it in."
+            )
+        stored = None if moments is None else moments.of_target()
+        column = _fill(values, steps, train_fraction, stored, np.diff(steps.bounds))
         _normalize(table, target, column.filled, column, steps)
         return Series(
             target=column.filled,
@@ -241,7 +287,7 @@ class _Column(NamedTuple):
     std: np.ndarray  # (g,)
 
 
-def _values(table, name, field, gaps, steps):
+def _values(table, name, field, gaps, steps, has_future):
     """A column as float64 by steps, NaN where it is missing."""
     read = table.numbers(name)
     if read.values is None:
@@ -257,7 +303,9 @@ def _values(table, name, field, gaps, steps):
             f"{table.shown(name, row)}; correct it, or leave the column out."
         )
     if not gaps:
-        _check_missing(table, name, ~np.isnan(read.values))
+        # Rows of the future have no target, nor what is not known of it.
+        is_read = steps.source >= 0 if has_future else np.ones(len(read.values), bool)
+        _check_missing(table, name, ~np.isnan(read.values) | ~is_read)
     values = steps.average(read.values)
     if not gaps and np.isnan(values).any():
         raise ValueError(
@@ -285,14 +333,18 @@ def _normalize(table, name, values, column, steps):
     return normalized
 
 
-def _fill(values, steps, train_fraction, known):
-    """Values without gaps, where they are observed, and the moments of train."""
+def _fill(values, steps, train_fraction, known, lengths):
+    """Values without gaps, where they are observed, and the moments of train.
+
+    ``lengths`` are those of the series up to their last targets.
+    """
     observed = ~np.isnan(values)
     filled, means, stds = np.empty_like(values), [], []
-    for name, (start, end) in zip(steps.names, steps.spans(), strict=True):
+    spans = zip(steps.names, steps.spans(), lengths.tolist(), strict=True)
+    for name, (start, end), length in spans:
         one, seen = values[start:end], observed[start:end]
         # All rows of a series are new to a model that was trained on others.
-        n_train = part(end - start, 1.0 if known else train_fraction)
+        n_train = part(length, 1.0 if known else train_fraction)
         train_values = one[:n_train][seen[:n_train]]
         mean, std = _moments(train_values) if train_values.size else (0.0, 1.0)
         mean, std = (known or {}).get(name, (mean, std))
@@ -303,6 +355,29 @@ def _fill(values, steps, train_fraction, known):
         # The deviation of a constant is rounding, which would become noise of size 1.
         stds.append(std if std > 1e-9 * abs(mean) else 1.0)
     return _Column(filled, observed, np.array(means), np.array(stds))
+
+
+def _shift(values, all_steps, steps, horizon):
+    """Values ``horizon`` steps later, by ``steps``; 0 where there are none."""
+    shifted = np.zeros(int(steps.bounds[-1]), values.dtype)
+    spans = zip(all_steps.spans(), steps.spans(), strict=True)
+    for (first, last), (start, end) in spans:
+        later = values[first + horizon : last][: end - start]
+        shifted[start : start + len(later)] = later
+    return shifted
+
+
+def _ahead(complete, all_steps, steps, horizon):
+    """What follows the last targets, where all known columns have a value or not."""
+    counts, times = [], np.full((len(steps.names), horizon), np.nan)
+    spans = zip(all_steps.spans(), np.diff(steps.bounds).tolist(), strict=True)
+    for index, ((first, last), length) in enumerate(spans):
+        known = complete[first + length : last][:horizon]
+        counts.append(len(known) if known.all() else int(np.argmin(known)))
+        if all_steps.times is not None:
+            later = all_steps.times[first + length : last][:horizon]
+            times[index, : len(later)] = later
+    return Ahead(np.array(counts), None if all_steps.times is None else times)
 
 
 def _next_observed(observed):

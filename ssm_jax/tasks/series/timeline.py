@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ssm_jax.tasks.series import naming
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.dates import SECOND
+from ssm_jax.tasks.series.naming import Group
 
 Order = Literal["error", "sort"]
 """What is done with rows that are not in the order of time."""
@@ -58,6 +60,29 @@ class Timeline(NamedTuple):
     def spans(self) -> list[tuple[int, int]]:
         """Returns where each series starts and ends."""
         return list(itertools.pairwise(self.bounds.tolist()))
+
+    def until(self, observed: np.ndarray) -> "Timeline":
+        """Returns the steps of each series up to the last that is observed.
+
+        Args:
+          observed: bool, ``(n,)``.
+
+        Returns:
+          A timeline with all series, also one of which no step is observed; of rows of
+          later steps ``source`` is -1.
+        """
+        kept = np.zeros(len(observed), bool)
+        for start, end in self.spans():
+            seen = np.flatnonzero(observed[start:end])
+            kept[start : start + (seen[-1] + 1 if seen.size else 0)] = True
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        # The last entry of the steps is that of rows which are left out, -1.
+        moved = np.where(np.append(kept, False), np.append(counts[:-1], -1), -1)
+        return self._replace(
+            bounds=counts[self.bounds],
+            times=None if self.times is None else self.times[kept],
+            source=moved[self.source],
+        )
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Returns the mean of the rows of each step that have a value, NaN without one.
@@ -119,7 +144,7 @@ def arrange(
     table: Table,
     *,
     time: str | tuple[str, ...] | None,
-    group: str | None,
+    group: Group,
     order: Order,
     duplicates: Duplicates,
     step: str | None,
@@ -130,7 +155,7 @@ def arrange(
       table: The table.
       time: The column, or columns, of the time; see `Table.times`. None means that the
         rows are in the order of time.
-      group: The column of the name of the series; None means one series.
+      group: The column, or columns, of the name of the series.
       order: What is done with rows that are not in the order of time.
       duplicates: What is done with rows of one time in one series.
       step: The distance of steps; rows within one step are averaged, and steps without
@@ -142,7 +167,7 @@ def arrange(
         in order or have equal times and that is not allowed, or there is no time for a
         step.
     """
-    codes, names = _series(table, group)
+    codes, names = series_of_rows(table, group)
     if time is None:
         if step is not None:
             raise ValueError(
@@ -196,6 +221,44 @@ def arrange(
     )
 
 
+def series_of_rows(table: Table, group: Group) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns the index of the series of each row, ``(r,)``, and their names.
+
+    Args:
+      table: The table.
+      group: The column, or columns, of the name of the series.
+
+    Returns:
+      Series in the order of their first rows, with names as of
+      `ssm_jax.tasks.series.naming.join`; ``("",)`` of a file of one.
+
+    Raises:
+      ValueError: There is no such column, or a row has no name.
+    """
+    n = len(table[next(iter(table))])
+    codes, words = np.zeros(n, int), []
+    for column in naming.columns(group):
+        words.append(np.char.strip(table.column(column, "group").astype(str)))
+        empty = words[-1] == ""
+        if empty.any():
+            row = int(np.argmax(empty))
+            raise ValueError(
+                "`group` must have a name in each row, got "
+                f"{table.shown(column, row)}; fill it in, or remove the row."
+            )
+        known, own = np.unique(words[-1], return_inverse=True)
+        # Counted anew after each column, so that the numbers stay small.
+        codes = np.unique(codes * len(known) + own, return_inverse=True)[1]
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    # In the order of the file.
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    names = zip(*(column[first[order]].tolist() for column in words), strict=True)
+    found = tuple(naming.join(row, group) for row in names)
+    return rank[codes], found or ("",)
+
+
 def usual_step(timeline: Timeline) -> str | None:
     """Returns the most frequent distance of two times of one series, as a step.
 
@@ -206,7 +269,9 @@ def usual_step(timeline: Timeline) -> str | None:
     if times is None:
         return None
     inner = np.ones(max(len(times) - 1, 0), bool)
-    inner[timeline.bounds[1:-1] - 1] = False
+    # Series without a step have no border.
+    ends = np.unique(timeline.bounds)[1:-1]
+    inner[ends - 1] = False
     distances = np.diff(times)[inner]
     distances = distances[distances > 0]
     if not distances.size:
@@ -235,6 +300,8 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
     gaps = others = 0
     for start, end in timeline.spans():
         assert timeline.times is not None
+        if start == end:
+            continue
         places = _places(timeline.times[start:end], parse_step(step), timeline.is_date)
         distances = np.diff(places)
         whole = np.abs(distances - np.round(distances)) < 1e-6
@@ -344,28 +411,6 @@ def _month_index(times):
         .astype("datetime64[M]")
         .astype(int)
     )
-
-
-def _series(table, group):
-    """The index of the series of each row, and the names."""
-    if group is None:
-        n = len(table[next(iter(table))])
-        return np.zeros(n, int), ("",)
-    words = table.column(group, "group").astype(str)
-    words = np.char.strip(words)
-    empty = words == ""
-    if empty.any():
-        row = int(np.argmax(empty))
-        raise ValueError(
-            f"`group` must have a name in each row, got {table.shown(group, row)}; "
-            "fill it in, or remove the row."
-        )
-    names, first, codes = np.unique(words, return_index=True, return_inverse=True)
-    # In the order of the file.
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[codes], tuple(names[order].tolist())
 
 
 def _times(table, time, group):

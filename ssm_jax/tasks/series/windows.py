@@ -12,7 +12,7 @@ from typing_extensions import override
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.files import read_arrays
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import columns, linear, scaled, timeline
+from ssm_jax.tasks.series import columns, linear, naming, scaled, timeline
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
@@ -55,11 +55,17 @@ class SeriesTask(order.FiniteTask):
       data_dir: Directory of the file. None means the current directory.
       format: How the file is written, where it does not show that.
       inputs: Columns that the model reads. Empty means the target alone.
+      known: Columns of ``inputs`` whose values are known ``horizon`` steps ahead, such
+        as prices, promotions and holidays. In each step of a window the model reads the
+        value that such a column has ``horizon`` steps later, so that the last of them
+        are those of the steps that are predicted; linear forecasts read these. Rows
+        after the last target, without one, are the future that follows the last window.
       time: Column of dates or numbers; or columns that are a date together, such as
         year, month, day and hour, or a date and a time. None means that the order is
         not checked.
       group: Column of the name of the series, of several; ``"file"`` of a pattern
-        makes each file a series. None means one.
+        makes each file a series. A tuple of columns, such as store and department,
+        names a series by their values together. None means one.
       order: ``"error"`` refuses rows that are not in the order of ``time``, and
         ``"sort"`` sorts them.
       duplicates: ``"error"`` refuses rows of one time in one series; of these
@@ -87,7 +93,8 @@ class SeriesTask(order.FiniteTask):
       normalize: What inputs are normalised by after that: ``"train"``, nothing more;
         ``"window"``, the mean and the standard deviation of each window, so that the
         level of a series may change after training, or that of a new one be another.
-        Targets are divided by the same standard deviation.
+        Targets are divided by the same standard deviation. Columns of ``known`` are as
+        with ``"train"``.
       loss: The loss of a forecast, the squared error or the absolute one, which is
         less moved by outliers, and whose runs are ranked by ``skill_low``: 1 minus the
         ratio of their absolute error to that of zeros, less two standard errors.
@@ -136,8 +143,9 @@ class SeriesTask(order.FiniteTask):
     data_dir: str | None = None
     format: TableFormat = TableFormat()
     inputs: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
     time: str | tuple[str, ...] | None = None
-    group: str | None = None
+    group: str | tuple[str, ...] | None = None
     order: Order = "error"
     duplicates: Duplicates = "error"
     step: str | None = None
@@ -174,6 +182,19 @@ class SeriesTask(order.FiniteTask):
             raise ValueError(
                 "`linear` and `loss` must be left out with `classes`, got "
                 f"{self.linear} and {self.loss!r}; they are of a forecast."
+            )
+        if not set(self.known) <= set(self.inputs) - {self.target}:
+            raise ValueError(
+                "`known` must be columns of `inputs` other than the target, got "
+                f"{self.known} with {self.inputs} and {self.target!r}; leave out the "
+                "others."
+            )
+        if self.known and (self.classes is not None or self.window < self.horizon):
+            raise ValueError(
+                "`known` must be empty with `classes`, and with a `window` shorter "
+                f"than `horizon`, got {self.known} with {self.classes} and "
+                f"{self.window} for {self.horizon}; a window of {self.horizon} steps "
+                "shows all that are predicted."
             )
         if self.linear and self.differences:
             raise ValueError(
@@ -229,6 +250,12 @@ class SeriesTask(order.FiniteTask):
         n = len(self._starts(split))
         if n == 0:
             rows = len(self._series.target)
+            if self._is_other:
+                raise ValueError(
+                    f"`data` must have {self.window} steps of a series and after them "
+                    f"{self.horizon} with targets, got none of the kind in {rows} of "
+                    f"{self.table.path}; add rows."
+                )
             raise ValueError(
                 f"`window` must leave a window with its targets in the {split} split, "
                 f"got {self.window} steps and a horizon of {self.horizon} for the "
@@ -322,7 +349,8 @@ class SeriesTask(order.FiniteTask):
           `series_names`.
 
         Raises:
-          ValueError: As for `batch`, or a series has fewer steps than a window.
+          ValueError: As for `batch`, or a series has fewer steps than a window, or
+            fewer than ``horizon`` steps after it in which ``known`` have values.
         """
         return self._windows(self._last_starts())
 
@@ -371,9 +399,11 @@ class SeriesTask(order.FiniteTask):
           ``(g, horizon)``, of the type of `times`; None without ``time``, and where the
           steps of a series have no usual distance.
         """
-        steps = self._series.timeline
+        steps, ahead = self._series.timeline, self._series.ahead
         if steps.times is None:
             return None
+        if ahead is not None and ahead.times is not None:
+            return _as_dates(ahead.times) if steps.is_date else ahead.times
         found = [
             timeline.following(steps, index, self.horizon, self.step)
             for index in range(len(steps.names))
@@ -384,8 +414,17 @@ class SeriesTask(order.FiniteTask):
         return _as_dates(np.stack(known)) if steps.is_date else np.stack(known)
 
     def series_names(self) -> tuple[str, ...]:
-        """Returns the names of the series, ``("",)`` without ``group``."""
+        """Returns the names of the series, ``("",)`` without ``group``.
+
+        Those of several columns have their values with a slash between them.
+        """
         return self._series.timeline.names
+
+    def series_columns(self) -> dict[str, np.ndarray]:
+        """Returns the columns of ``group``, of each series a value, ``(g,)``."""
+        values = [naming.split(name, self.group) for name in self.series_names()]
+        of_group = naming.columns(self.group)
+        return dict(zip(of_group, np.array(values, str).T, strict=True))
 
     def series_of_windows(self, split: base.Split) -> np.ndarray:
         """Returns the index of the series of each window of a split, in order."""
@@ -407,8 +446,8 @@ class SeriesTask(order.FiniteTask):
           and ``mean``, or with ``differences`` the last value of the window, is added.
           With ``linear`` they are multiplied by ``scale``, and the mean of the maps of
           ``linear`` is added, before that. With ``normalize``, features and forecasts
-          are relative to the mean and deviation of the window; see there.
-          Of a classification ``classes``.
+          are relative to the mean and deviation of the window; see there. Features of
+          ``known`` are those ``horizon`` steps later. Of a classification ``classes``.
         """
         series = self._series
         if len(series.timeline.names) > 1:
@@ -430,6 +469,8 @@ class SeriesTask(order.FiniteTask):
             about["mark_missing"] = False
         if self.calendar:
             about["calendar"] = [*self.calendar]
+        if self.known:
+            about |= {"known": [*self.known], "horizon": self.horizon}
         if self.classes is not None:
             return about | {"classes": [*self.classes]}
         mean, std = float(series.mean[0]), float(series.std[0])
@@ -498,7 +539,7 @@ class SeriesTask(order.FiniteTask):
         """Inputs of the windows that start at some steps, ``(b, window, k)``."""
         inputs = self._train_windows(starts)
         if self.normalize == "window":
-            at = self._columns()
+            at = self._columns(known=False)
             values = inputs[..., at]
             centred = values - values.mean(1, keepdims=True)
             inputs[..., at] = centred / linear.deviation(values)
@@ -522,9 +563,25 @@ class SeriesTask(order.FiniteTask):
         if (sizes < self.window).any():
             name = steps.names[int(np.argmin(sizes))]
             way_out = f"leave {name!r} out, or add" if name else "add"
+            rule = f"`window` must be at most the steps of each series, {sizes.min()}"
+            got = self.window
+            if self._is_other:
+                rule = f"`data` must have the {self.window} steps of a window"
+                got = sizes.min()
             raise ValueError(
-                f"`window` must be at most the steps of each series, got {self.window} "
-                f"for {sizes.min()} in {self.table.path}; {way_out} the rows before."
+                f"{rule}, got {got} in {self.table.path}; {way_out} the rows before."
+            )
+        ahead = self._series.ahead
+        if ahead is not None and (ahead.counts < self.horizon).any():
+            least = int(np.argmin(ahead.counts))
+            name = f" of {steps.names[least]!r}" if steps.names[least] else ""
+            of_known = ", ".join(map(repr, self.known))
+            raise ValueError(
+                f"`{'data' if self._is_other else 'known'}` must have values of "
+                f"{of_known} in the {self.horizon} steps after the last one of "
+                f"{self.target!r}, got {ahead.counts[least]} such steps{name} in "
+                f"{self.table.path}; add {self.horizon - ahead.counts[least]} rows "
+                f"with {of_known} and no {self.target!r}."
             )
         return steps.bounds[1:, None] - self.window
 
@@ -579,21 +636,31 @@ class SeriesTask(order.FiniteTask):
     def _linear_windows(self, starts):
         """What linear forecasts read of the windows that start at some steps."""
         last = starts[:, 0] + self.window - 1
-        pairs = zip(self._columns(), self._inputs(), strict=True)
+        pairs = zip(self._columns(known=False), self._unknown(), strict=True)
         others = [column for column, name in pairs if name != self.target]
+        inputs = self._train_windows(starts).astype(np.float64)
         times, phases = self._series.timeline.times, np.empty((len(starts), 0))
         if times is not None and self.calendar:
             phases = scaled.phases(times[last], self.calendar, _HARMONICS)
         return linear.Windows(
             self._normalized_target(starts),
-            linear.recent(self._train_windows(starts)[..., others].astype(np.float64)),
+            linear.recent(inputs[..., others]),
             phases,
+            linear.ahead(inputs[..., self._columns(known=True)], self.horizon),
         )
 
-    def _columns(self):
-        """The places of the columns among the features of the inputs."""
-        n = len(self._inputs())
-        return [*range(0, 2 * n, 2)] if self._marks() else [*range(n)]
+    def _columns(self, *, known):
+        """The places of columns among the features of the inputs, known ones or not."""
+        per_column = 2 if self._marks() else 1
+        return [
+            per_column * place
+            for place, name in enumerate(self._inputs())
+            if (name in self.known) == known
+        ]
+
+    def _unknown(self):
+        """The columns of which nothing is known ahead."""
+        return [name for name in self._inputs() if name not in self.known]
 
     @functools.cached_property
     def _fits(self) -> dict[str, tuple[LinearForecast, LinearForecast]]:
@@ -718,6 +785,8 @@ class SeriesTask(order.FiniteTask):
             self.table,
             self._inputs(),
             self.target,
+            known=self.known,
+            horizon=self.horizon,
             classes=self.classes,
             time=self.time,
             group=self.group,

@@ -16,17 +16,17 @@ from ssm_jax.tasks.series.linear import (
 N, WINDOW, HORIZON = 200, 8, 3
 
 
-def windows(seed=0, n=N, others=0, phases=0):
+def windows(seed=0, n=N, others=0, phases=0, known=0):
     rng = np.random.default_rng(seed)
-    shapes = (WINDOW, others, phases)
+    shapes = (WINDOW, others, phases, known)
     return Windows(*(rng.normal(size=(n, width)) for width in shapes))
 
 
 @pytest.mark.parametrize("level", ["train", "last value", "window"])
 def test_map_is_that_of_penalised_least_squares(level):
-    of = windows(others=2, phases=2)
+    of = windows(others=2, phases=2, known=3)
     targets = np.random.default_rng(1).normal(size=(N, HORIZON))
-    first = LinearMap(level, 5, phases=True, others=True)
+    first = LinearMap(level, 5, phases=True, others=True, known=True)
     (found,) = first.fit(of, targets, [3.0])
     # The definition: rows of the window's scale, of which the intercept is one column.
     mean, scale = np.zeros((N, 1)), np.ones((N, 1))
@@ -35,8 +35,8 @@ def test_map_is_that_of_penalised_least_squares(level):
     if level == "window":
         mean = of.target.mean(1, keepdims=True)
         scale = of.target.std(1, keepdims=True)
-    columns = [of.target[:, -5:] - mean, scale * of.phases, scale * of.others, scale]
-    features = np.hstack(columns)
+    further = [scale * x for x in (of.phases, of.others, of.known)]
+    features = np.hstack([of.target[:, -5:] - mean, *further, scale])
     penalty = 3.0 * np.eye(features.shape[1])
     penalty[-1, -1] = 0.0
     solution = np.linalg.solve(
@@ -56,7 +56,7 @@ def parts(series, first, last):
     empty = np.empty((len(at), 0))
     target = series[at + np.arange(WINDOW)]
     following = series[at + WINDOW + np.arange(HORIZON)]
-    return Examples(Windows(target, empty, empty), following)
+    return Examples(Windows(target, empty, empty, empty), following)
 
 
 def best(folds, lags=(WINDOW,)):
@@ -144,9 +144,9 @@ def test_older_steps_of_a_long_window_are_averaged():
     target = np.random.default_rng(0).normal(size=(50, n_steps))
     empty = np.empty((50, 0))
     first = LinearMap("train", n_steps, phases=False, others=False)
-    (found,) = first.fit(Windows(target, empty, empty), target[:, :2], [1.0])
+    (found,) = first.fit(Windows(target, empty, empty, empty), target[:, :2], [1.0])
     assert found.coefficients.shape == (512, 2)
-    ones = Windows(np.ones((1, n_steps)), np.empty((1, 0)), np.empty((1, 0)))
+    ones = Windows(np.ones((1, n_steps)), *[np.empty((1, 0))] * 3)
     expected = found.coefficients.sum(0) + found.intercept
     np.testing.assert_allclose(found(ones)[0], expected)
 

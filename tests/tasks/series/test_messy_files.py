@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from ssm_jax.tasks import SeriesTask
+from ssm_jax.tasks.series import naming
+from ssm_jax.tasks.series.dates import parse
 from ssm_jax.tasks.series.guess import guess, suspects, unread
+from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import parse_step, usual_step
+from tests.bad_inputs import refuses
 
 N = 100
 DATES = [datetime.date(2024, 1, 1) + datetime.timedelta(i) for i in range(N)]
@@ -280,6 +284,13 @@ REFUSED = {
         "line 3",
         "`day_first`",
     ),
+    "month of a year or day of a month": (
+        csv(dates=[f"{d:%b}-{d:%d}" for d in DATES]),
+        "'Jan-01'",
+        "line 2",
+        "four digits",
+    ),
+    "no value": (csv([""] * N), "'value'", "all 100 are missing", "fill it in"),
     "year or day": (dates_as("%y-%m-%d"), "'24-01-01'", "line 2", "`day_first`"),
     "day that does not exist": (
         csv(dates=[*DATES[:44], "2024-02-30", *DATES[45:]]),
@@ -313,7 +324,7 @@ def write(folder, content):
 
 
 def task_of(path, **fields):
-    fields = guess(path) | fields
+    fields = guess(path, target=fields.get("target")) | fields
     return SeriesTask(file="a.csv", data_dir=str(Path(path).parent), **fields)
 
 
@@ -376,6 +387,63 @@ def test_words_for_yes_and_no_are_inputs_and_no_target(tmp_path):
     assert "yes is read as 1" in "; ".join(task_of(path).notes())
 
 
+@pytest.mark.parametrize("form", ["%b-%y", "%y-%b", "%b %y", "%b'%y"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_months_of_years_with_two_digits_are_told_from_days(tmp_path, form, order):
+    # All numbers are such as days have, and from one row to the next the month changes.
+    months = [datetime.date(2010 + i // 12, i % 12 + 1, 1) for i in range(N)][::order]
+    path = write(tmp_path, csv(dates=[month.strftime(form) for month in months]))
+    task = task_of(path)
+    assert [time.date() for time in list_times(task)] == months[::order]
+    assert f"{months[0].strftime(form)} is read as a month of" in task.notes()[0]
+    assert guess(path)["season"] == 12
+
+
+def test_numbers_that_no_day_has_are_years():
+    times = parse(["Jan-32", "Mar-32"], TableFormat()).values
+    expected = np.array(["2032-01-01", "2032-03-01"], "M8[us]")
+    assert times is not None
+    np.testing.assert_array_equal(times, expected.astype(np.int64))
+
+
+def test_words_with_numbers_are_no_months(tmp_path):
+    rows = [f"{d},item{10 + i % 7},ab{i % 90 + 10}" for i, d in enumerate(DATES)]
+    path = write(tmp_path, csv(dates=rows, header="date,item,code,value"))
+    fields = guess(path)
+    assert fields["time"] == "date" and fields["inputs"] == ("value",)
+    assert set(unread(path, fields)) == {"item", "code"}
+
+
+def test_target_without_a_value_is_refused(tmp_path):
+    path = write(tmp_path, csv([","] * N, header="date,a,b"))
+    for stated, shown in ((None, "'a', 'b'"), ("b", "'b'")):
+        with refuses("target", shown, rule="all 100 are missing"):
+            guess(path, target=stated)
+    with refuses("target", "'b'", rule="all 100 are missing"):
+        SeriesTask(file=path, target="b", missing="last").n_examples("train")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("words", [("-1e308", "1e308"), ("inf", "inf"), ("1e400",)])
+@pytest.mark.parametrize("column", ["first", "value", "other"])
+@pytest.mark.parametrize("dated", [True, False])
+def test_numbers_that_overflow_are_refused_without_a_warning(
+    tmp_path, words, column, dated
+):
+    columns = {"first": [f"{i}.5" for i in range(N)], "value": PLAIN, "other": PLAIN}
+    columns[column] = [*columns[column][: N - len(words)], *words]
+    if dated:
+        columns = {"date": [*map(str, DATES)], **columns}
+    rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
+    path = write(tmp_path, "\n".join([",".join(columns), *rows]) + "\n")
+    if words[0] == "inf" and column != "value":
+        # Such a column is no number, and is left out with its reason.
+        assert "'inf'" in unread(path, guess(path, target="value"))[column]
+        return
+    with pytest.raises(ValueError, match=re.escape(words[0])):
+        SeriesTask(file=path, **guess(path, target="value")).n_examples("train")
+
+
 def test_codes_with_zeros_in_front_are_no_numbers(tmp_path):
     path = write(
         tmp_path, csv(dates=[f"{d},007" for d in DATES], header="date,no,value")
@@ -431,8 +499,6 @@ def test_series_too_short_for_a_split_is_named(tmp_path, caplog):
 
 
 def test_repeated_hour_is_told_apart_by_the_time_zone(tmp_path):
-    from ssm_jax.tasks.series.table_format import TableFormat
-
     content, *_ = REFUSED["hour that is repeated in autumn"]
     path = write(tmp_path, content)
     berlin = TableFormat(time_zone="Europe/Berlin")
@@ -522,3 +588,79 @@ def test_usual_step_is_the_distance_of_two_rows(tmp_path, seconds):
     steps = task_of(path)._series.timeline
     step = usual_step(steps)
     assert step is not None and parse_step(step).size == 1e6 * seconds
+
+
+STORES, GOODS = ("N", "S", "a/b"), (7, 12)
+
+
+def sales(days=100, *, kind=True):
+    """Rows of each store and kind of goods, by day; each pair has its own level."""
+    lines = ["Store,Kind,Dept,Date,Sales,Price" if kind else "Store,Dept,Date,Sales"]
+    for i, day in enumerate(DATES[:days]):
+        for s, store in enumerate(STORES):
+            for d, goods in enumerate(GOODS):
+                value = 100 * s + 10 * d + i % 7
+                cells = [store, f"T{s % 2}"] if kind else [store]
+                cells += [goods, day, value] + [1.5 + (i + s) % 3] * kind
+                lines.append(",".join(map(str, cells)))
+    return "\n".join(lines) + "\n"
+
+
+def test_two_columns_that_name_the_series_together_are_found(tmp_path):
+    path = write(tmp_path, sales())
+    fields = guess(path, target="Sales")
+    assert fields["group"] == ("Store", "Dept") and fields["time"] == "Date"
+    assert fields["inputs"] == ("Sales", "Price")
+    task = SeriesTask(file=path, **fields)
+    assert task.series_names() == (
+        "N/7", "N/12", "S/7", "S/12", '"a/b"/7', '"a/b"/12'
+    )  # fmt: skip
+    found = {name: values.tolist() for name, values in task.series_columns().items()}
+    assert found == {
+        "Store": ["N", "N", "S", "S", "a/b", "a/b"],
+        "Dept": ["7", "12"] * 3,
+    }
+    n = task.n_examples("test")
+    batch = task.batch("test", 0, n, seed=0)
+    values = task.in_units(batch.targets, "test", 0, n, seed=0)
+    # No window goes from one series to another: each has a level of its own.
+    assert ((values // 10) == (values[:, :1] // 10)).all()
+    assert np.bincount(task.series_of_windows("test")).tolist() == [n // 6] * 6
+    assert unread(path, fields) == {"Kind": "'T0' in line 2 is not a number or a date"}
+
+
+def test_columns_of_the_name_are_stated(tmp_path):
+    path = write(tmp_path, sales(kind=False))
+    for stated in ("Store,Dept", "Store, Dept", ("Store", "Dept")):
+        assert guess(path, group=stated)["group"] == ("Store", "Dept")
+    with refuses("group", "'Shop'", rule="Store, Dept"):
+        guess(path, group="Store,Shop")
+    with refuses("group", "''", rule="name in each row"):
+        guess(
+            write(tmp_path, sales().replace("S,T1,7", "S,T1,", 1)), group="Store,Dept"
+        )
+
+
+def test_times_that_seldom_recur_are_explained_by_no_two_columns(tmp_path):
+    rows = [f"{d},{i % 3},{i % 4},{PLAIN[i]}" for i, d in enumerate(DATES)]
+    # Two mistakes, each of which one of the columns does not explain.
+    rows += [f"{DATES[96]},0,1,5.0", f"{DATES[97]},2,1,5.0"]
+    path = write(tmp_path, "\n".join(["date,a,b,value", *rows]) + "\n")
+    with refuses("time", "'2024-04-06'", rule="`group`"):
+        task_of(path, target="value").n_examples("train")
+
+
+def test_names_of_several_columns_differ_if_their_values_do():
+    rows = [
+        ("a/b", "c"),
+        ("a", "b/c"),
+        ('"a', "b"),
+        ("a\nb", "c"),
+        ("", "x"),
+        ("x", ""),
+    ]
+    names = [naming.join(row, ("p", "q")) for row in rows]
+    assert len({*names}) == len(rows)
+    assert [naming.split(name, ("p", "q")) for name in names] == rows
+    assert naming.join(["a/b"], "p") == "a/b" and naming.split("a/b", "p") == ("a/b",)
+    assert naming.split("", None) == ()
