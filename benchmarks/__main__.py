@@ -311,7 +311,7 @@ def read_target(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Formats rows with equal keys as a table, numbers with three digits."""
+    """Formats rows as a table, numbers with three digits; what one lacks is empty."""
     cells = _cells(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
@@ -337,7 +337,8 @@ def page(record: Mapping[str, Any]) -> str:
 
 
 def _cells(rows):
-    return [[*rows[0]], *([_cell(value) for value in row.values()] for row in rows)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [[*names], *([_cell(row.get(name, "")) for name in names] for row in rows)]
 
 
 def _cell(value):

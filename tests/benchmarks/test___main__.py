@@ -44,6 +44,11 @@ def test_rows_are_written_with_the_machine_and_printed(tmp_path, capsys):
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
 
 
+def test_rows_may_lack_what_others_have():
+    lines = benchmark.table([{"a": 1}, {"a": 2, "b": 0.5}]).splitlines()
+    assert [line.split() for line in lines] == [["a", "b"], ["1"], ["2", "0.5"]]
+
+
 def test_page_has_the_sentence_the_command_and_the_rows(monkeypatch, tmp_path):
     suite(monkeypatch, lambda length, *, repeats: [{"what": "one", "s": 0.25}])
     run("--suite=powers", f"--markdown={tmp_path / 'page.md'}")
