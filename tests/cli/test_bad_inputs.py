@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli import programs
 from tests.tasks.raw_sets import novels
+from tests.tiers import tiered
 
 pytestmark = [
     pytest.mark.full,  # Whole programs.
@@ -529,7 +530,8 @@ def launch(program, *arguments):
 
 
 @pytest.mark.parametrize(
-    "name", ["train raise.py", "train metrics.jsonl list", "generate nan"]
+    "name",
+    tiered(["train raise.py", "train metrics.jsonl list", "generate nan"], full=1),
 )
 def test_process_tells_one_line(folder, name):
     bad = ROWS[name]

@@ -153,7 +153,7 @@ def counts(caches, program, *arguments):
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_second_run_and_its_evaluation_compile_nothing(tmp_path):
     found = []
     for seed in (0, 1):
@@ -170,7 +170,7 @@ def test_second_run_and_its_evaluation_compile_nothing(tmp_path):
         assert each["cache_hits"] == each["compile_requests_use_cache"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_run_ends_well_without_a_place_for_the_cache(tmp_path):
     (tmp_path / "file").touch()
     run = f"--workdir={tmp_path / 'run'}"

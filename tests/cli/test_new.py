@@ -251,7 +251,7 @@ def test_folder_without_tables_of_one_kind_is_refused(stores, tmp_path):
 
 # ml_collections loads the experiment by a call that importlib wants replaced.
 @pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
-@pytest.mark.full
+@pytest.mark.nightly
 def test_several_files_are_trained_on_and_reported(stores, monkeypatch, capfd):
     assert write(monkeypatch, "--data=stores/*.csv") in (0, None)
     lines = capfd.readouterr().out.splitlines()

@@ -14,6 +14,7 @@ from ssm_jax.config import build
 from ssm_jax.tasks import AudioFolder, ImageFolder
 from tests.bad_inputs import refuses
 from tests.cli import programs
+from tests.tiers import tiered
 
 RNG = np.random.default_rng(0)
 
@@ -170,8 +171,7 @@ def test_folder_has_neither_numbers_nor_columns(tmp_path):
 
 # ml_collections loads the experiment by a call that importlib wants replaced.
 @pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
-@pytest.mark.full
-@pytest.mark.parametrize("make", [recordings, images])
+@pytest.mark.parametrize("make", tiered([recordings, images], 0, full=1))
 def test_printed_commands_run(make, tmp_path, monkeypatch, capfd):
     data = make(tmp_path / "data")
     assert programs.run(monkeypatch, "new", "classify", f"--data={data}") in (0, None)
