@@ -35,6 +35,7 @@ from ssm_jax.evaluation.run import EVALUATIONS, FORECAST_FILE
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
 from ssm_jax.tasks.fingerprint import describe, fingerprint_of, same
+from ssm_jax.tasks.series import naming
 from ssm_jax.training import WorkDir
 
 _GREY = "#808080"
@@ -276,7 +277,7 @@ def _describe_series(task, stored):
         "target": [task.target],
         "inputs": task.inputs or [task.target],
         "time": [task.time] if isinstance(task.time, str) else task.time or [],
-        "series by": [task.group] if task.group else [],
+        "series by": naming.columns(task.group),
     }
     facts = {name: ", ".join(used) for name, used in values_of.items() if used}
     table = task.table

@@ -170,6 +170,18 @@ def test_page_shows_the_files_of_a_pattern(tmp_path):
     assert "2 series" in texts and "cannot be read" not in texts
 
 
+def test_page_names_the_columns_that_name_a_series_together(tmp_path):
+    folder = forecast(tmp_path / "run", "level", "other")
+    data = dict(np.load(tmp_path / "a other.npz"))
+    names = {"store": np.repeat("N", N), "goods": np.repeat("7", N)}
+    write_arrays(tmp_path / "a other.npz", data | names)
+    config = folder.config()
+    task = config.task.to_dict() | {"group": ["store", "goods"]}
+    folder.write("config.json", config.to_dict() | {"task": task})
+    texts = render(folder).texts
+    assert "store, goods" in texts and "cannot be read" not in "".join(texts)
+
+
 def test_runs_are_side_by_side_with_the_fields_that_differ_first(tmp_path):
     folders = [classification(tmp_path / "a"), classification(tmp_path / "b", seed=7)]
     found = render(*folders)
