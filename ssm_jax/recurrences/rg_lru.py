@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
-from ssm_jax.kernels.precision import in_float32, sigmoid
+from ssm_jax.kernels.precision import sigmoid
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.base import ParamGroup, Params
-from ssm_jax.recurrences.families.input_dependent import InputDependent, apply_form
-from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
+from ssm_jax.recurrences.families.initializers import inverse_softplus
+from ssm_jax.recurrences.families.input_dependent import InputDependent
+from ssm_jax.types import Activations, Array, Float, PRNGKey, Steps
 
 _LARGEST_SLOPE = 1000.0
 
@@ -107,8 +108,7 @@ class RGLRU(InputDependent):
             "input_gate_bias": jnp.zeros(d_in),
             "decay_gate_kernel": std * jax.random.normal(key_decay, shape),
             "decay_gate_bias": jnp.zeros(d_in),
-            # The inverse of softplus, log(exp(rate) - 1), without cancellation.
-            "inverse_softplus_rate": rate + jnp.log(-jnp.expm1(-rate)),
+            "inverse_softplus_rate": inverse_softplus(rate),
         }
 
     def initial_state(
@@ -126,40 +126,15 @@ class RGLRU(InputDependent):
         names = ("input_gate_bias", "decay_gate_bias", "inverse_softplus_rate")
         return dict.fromkeys(names, ParamGroup(weight_decay=False))
 
-    def apply(
-        self,
-        params: Params,
-        x: Activations,
-        state: Float[Array, "..."] | None = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        method: Method = "auto",
-    ) -> tuple[Outputs, Float[jax.Array, "*b n"]]:
-        """Maps a sequence to a sequence; see `InputDependent.apply`."""
-        params = in_float32(params)
-        d = self.d_in(params)
-
-        def form(params, x, dt, state, reset):
-            del dt
-            is_first = jnp.zeros_like(x[..., 0], bool) if reset is None else reset
-            starts = is_first[..., :1] | (state[..., -1:] == 0)
-            is_first = jnp.concatenate([starts, is_first[..., 1:]], -1)
-            return self.chunked_form(params, x, is_first)
-
-        return apply_form(
-            form,
-            params,
-            x,
-            state,
-            None,
-            zeros=self.initial_state((), d),
-            d_in=d,
-            reset=reset,
-            mask=mask,
-            method=method,
-            name=type(self).__name__,
-        )
+    def form_of_rows(
+        self, params: Params, x: Activations, dt: Any, state: Array, reset: Any
+    ) -> ChunkedForm:
+        """Returns `chunked_form` with the first steps of sequences."""
+        del dt
+        is_first = jnp.zeros_like(x[..., 0], bool) if reset is None else reset
+        starts = is_first[..., :1] | (state[..., -1:] == 0)
+        is_first = jnp.concatenate([starts, is_first[..., 1:]], -1)
+        return self.chunked_form(params, x, is_first)
 
     def chunked_form(
         self, params: Params, x: Activations, is_first: Steps | None = None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,17 @@ from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import (
     affine_f32,
     bounded_exp,
-    in_float32,
     matmul_f32,
 )
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences.families.base import ParamGroup, Params
-from ssm_jax.recurrences.families.initializers import log_uniform, validate_dt_range
-from ssm_jax.recurrences.families.input_dependent import InputDependent, apply_form
+from ssm_jax.recurrences.families.initializers import (
+    inverse_softplus,
+    log_uniform,
+    validate_dt_range,
+)
+from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
 
 
@@ -113,8 +117,7 @@ class SelectiveSSM(InputDependent):
         return {
             "input_kernel": uniform(key_in, d_in, rank + 2 * n),
             "step_kernel": uniform(key_step, rank, d_in),
-            # The inverse of softplus, log(exp(dt) - 1), without cancellation.
-            "step_bias": dt + jnp.log(-jnp.expm1(-dt)),
+            "step_bias": inverse_softplus(dt),
             "log_rate": jnp.broadcast_to(jnp.log(rates), (d_in, n)),
             "feedthrough": jnp.ones(d_in),
         }
@@ -155,21 +158,16 @@ class SelectiveSSM(InputDependent):
         irregular samples it is the time since the previous one in units of the mean
         interval. It is at least 0; that of a padded step has no effect. None means 1.
         """
-        params = in_float32(params)
-        d = self.d_in(params)
-        return apply_form(
-            lambda params, x, dt, *_: self.chunked_form(params, x, dt),
-            params,
-            x,
-            state,
-            dt,
-            zeros=self.initial_state((), d),
-            d_in=d,
-            reset=reset,
-            mask=mask,
-            method=method,
-            name=type(self).__name__,
+        return self._evaluate(
+            params, x, state, dt, reset=reset, mask=mask, method=method
         )
+
+    def form_of_rows(
+        self, params: Params, x: Activations, dt: Any, state: Array, reset: Any
+    ) -> ChunkedForm:
+        """Returns `chunked_form` with the factors of the step sizes."""
+        del state, reset
+        return self.chunked_form(params, x, dt)
 
     def chunked_form(
         self,

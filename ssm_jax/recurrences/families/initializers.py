@@ -44,6 +44,15 @@ def validate_even_state(d_state: int) -> None:
         )
 
 
+def inverse_softplus(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """Returns ``log(exp(x) - 1)`` without cancellation.
+
+    Args:
+      x: Positive, ``(*n,)``.
+    """
+    return x + jnp.log(-jnp.expm1(-x))
+
+
 def log_uniform(
     key: PRNGKey, shape: tuple[int, ...], minimum: float, maximum: float
 ) -> Float[jax.Array, "..."]:

@@ -74,14 +74,32 @@ class InputDependent(Recurrence, abc.ABC):
         the method of `linear_recurrence`; ``"fft"`` does not support input-dependent
         decays.
         """
+        return self._evaluate(
+            params, x, state, None, reset=reset, mask=mask, method=method
+        )
+
+    def form_of_rows(
+        self, params: Params, x: Activations, dt: Any, state: Array, reset: Any
+    ) -> ChunkedForm:
+        """Returns `chunked_form` for left-aligned rows.
+
+        A subclass overrides it whose decays or inputs depend on more than ``x``: the
+        factors of the step sizes, ``(*b, l)`` or None, the state before the first step,
+        or the resets, ``(*b, l)`` or None.
+        """
+        del dt, state, reset
+        return self.chunked_form(params, x)
+
+    def _evaluate(self, params, x, state, dt, *, reset, mask, method):
+        """Evaluates `form_of_rows`; the arguments are those of `apply_form`."""
         params = in_float32(params)
         d = self.d_in(params)
         return apply_form(
-            lambda params, x, *_: self.chunked_form(params, x),
+            self.form_of_rows,
             params,
             x,
             state,
-            None,
+            dt,
             zeros=self.initial_state((), d),
             d_in=d,
             reset=reset,
