@@ -56,6 +56,15 @@ def errors_with_flags(fields: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
+def errors_of_data(data: str | None) -> contextlib.AbstractContextManager[None]:
+    """Names ``--data`` in errors of new data.
+
+    Args:
+      data: The flag. None: the file is a field of the task of the run.
+    """
+    return errors_with_flags({"data": "data", "file": "data"} if data else {})
+
+
 @contextlib.contextmanager
 def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
     """Prints errors that the user can correct on one line of stderr and exits.

@@ -40,7 +40,7 @@ from typing import cast
 from absl import flags
 
 from ssm_jax.cli import tables
-from ssm_jax.cli.errors import errors_with_flags
+from ssm_jax.cli.errors import errors_of_data
 from ssm_jax.cli.pretrained import load_pretrained
 from ssm_jax.cli.run_flags import (
     check_writable,
@@ -104,7 +104,7 @@ def main(argv):
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         options["data"] = values.data
-        with errors_with_flags({"data": "data", "file": "data"} if values.data else {}):
+        with errors_of_data(values.data):
             result = evaluate_run(values.workdir, **options)
         print(json.dumps(result) if values.json else tables.evaluation(result).strip())
         return

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from absl import flags, logging
 
-from ssm_jax.cli.errors import errors_with_flags
+from ssm_jax.cli.errors import errors_of_data
 from ssm_jax.cli.run_flags import (
     check_writable,
     checkpoint,
@@ -61,8 +61,7 @@ def main(argv):
     # The splits of the training are not read.
     options["allow_changed_data"] |= values.data is not None
     restored = restore(values.workdir, checkpoint(), **options)
-    # Without --data the file is a field of the task of the run.
-    with errors_with_flags({"data": "data", "file": "data"} if values.data else {}):
+    with errors_of_data(values.data):
         table = predict(restored, values.data)
     if restored.widths is None and "forecast" in table:
         logging.warning(

@@ -242,15 +242,14 @@ def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
     if "forecast" in row:
         panels = panels_of_arrays(folder.read_arrays(FORECAST_FILE))
         for number, (name, panel) in enumerate(panels.items(), 1):
-            drawn["forecast" if number == 1 else f"forecast-{number}"] = (
-                plots.forecasts(
-                    panel["series"],
-                    panel,
-                    row["forecast"],
-                    name=folder.config().task.target,
-                    title=f"{title}, {name}" if name else title,
-                    times=panel.get("times"),
-                )
+            which = "forecast" if number == 1 else f"forecast-{number}"
+            drawn[which] = plots.forecasts(
+                panel["series"],
+                panel,
+                row["forecast"],
+                name=folder.config().task.target,
+                title=f"{title}, {name}" if name else title,
+                times=panel.get("times"),
             )
     return drawn
 
@@ -305,9 +304,7 @@ def _further_figures(folder, row):
     if not flags.FLAGS.figures:
         return {}
     drawn = figures(folder, row)
-    return {
-        name: x for name, x in drawn.items() if name.split("-")[0] not in page.DRAWN
-    }
+    return {name: x for name, x in drawn.items() if not name.startswith(page.DRAWN)}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

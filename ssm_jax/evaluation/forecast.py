@@ -199,12 +199,12 @@ def forecast_panels(
       those of the values, datetime64.
     """
     of_series, names = task.series_of_windows(split), task.series_names()
-    values, times = task.values(), task.times()
+    values, times, first = task.values(), task.times(), task.first_targets(split)
     half = None if widths is None else widths[MODEL] * arrays["scale"]
     panels = {}
     for series in np.unique(of_series)[:_PANELS]:
         windows = np.flatnonzero(of_series == series)
-        rows, chosen = task.first_targets(split)[windows], [0]
+        rows, chosen = first[windows], [0]
         for index, row in enumerate(rows):
             # Side by side, so that no step is predicted twice.
             if row >= rows[chosen[-1]] + task.horizon and len(chosen) < _WINDOWS:

@@ -12,6 +12,11 @@ from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Array, Bool, Dimension, Float, Int, PyTree, Shaped
 
 
+def append_axes(x: Shaped[Array, "..."], ndim: int) -> Shaped[jax.Array, "..."]:
+    """Returns an array with axes of 1 at its end, ``ndim`` in all."""
+    return jnp.expand_dims(x, tuple(range(x.ndim, ndim)))
+
+
 def steps_from(first: Int[Array, "*b"], n: Dimension) -> Int[jax.Array, "*b n"]:
     """Returns the indices of ``n`` steps of each row, from its first one on.
 

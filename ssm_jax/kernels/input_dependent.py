@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import join_chunks, split_chunks, valid_steps
+from ssm_jax.kernels.axes import append_axes, join_chunks, split_chunks, valid_steps
 from ssm_jax.kernels.plan import chunk_method, is_symbolic
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import (
@@ -113,7 +113,7 @@ def evaluate_chunks(
         reset = None if reset is None else reset & valid
 
     def expand_flags(flags):
-        return jnp.expand_dims(flags, tuple(range(flags.ndim, flags.ndim + n_axes)))
+        return append_axes(flags, flags.ndim + n_axes)
 
     def valid_form(inputs, valid):
         a, b = decay_and_input(inputs)

@@ -27,6 +27,7 @@ from jax.core import Tracer
 from ssm_jax.kernels import plan
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import (
+    append_axes,
     join_axis,
     match_varying_axes,
     split_axis,
@@ -346,11 +347,6 @@ def unmarked_recurrence(
     return o, after, reached, last
 
 
-def _expand(flags, like):
-    """Appends axes of 1 to flags up to the rank of an array."""
-    return jnp.expand_dims(flags, tuple(range(flags.ndim, like.ndim)))
-
-
 class _Bad(NamedTuple):
     """Flags of queries and keys, ``(*b, l, g)``, and of values, ``(*b, l, h)``."""
 
@@ -395,7 +391,7 @@ def _by_steps(inputs, state):
     def step(state, x):
         x = x.zeroed()
         if x.reset is not None:
-            state = jnp.where(_expand(x.reset, state), 0, state)
+            state = jnp.where(append_axes(x.reset, state.ndim), 0, state)
         if x.head_decay is not None:
             state = state * jnp.exp(x.head_decay)[..., None, :, None]
         if x.key_decay is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import match_varying_axes
+from ssm_jax.kernels.axes import append_axes, match_varying_axes
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.types import Array, PyTree, Steps
 
@@ -88,7 +88,7 @@ def boundary_state(
         if cut is None:
             return A * values
         finite = jnp.isfinite(A) & jnp.isfinite(values)
-        not_cut = jnp.expand_dims(cut == 0, tuple(range(cut.ndim, A.ndim)))
+        not_cut = append_axes(cut == 0, A.ndim)
         # Both factors, as the gradient of each is a product with the other.
         A, values = (jnp.where(finite & not_cut, v, 0) for v in (A, values))
         return nan_where(~finite & not_cut, A * values)

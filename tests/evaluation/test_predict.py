@@ -458,7 +458,7 @@ def test_examples_of_a_new_table_have_their_names(tmp_path, target):
     assert_table(predict(restored, NEW_ROWS), expected)
 
 
-def all_of(task):
+def whole_split(task):
     return task.batch("test", 0, task.n_examples("test"), seed=0)
 
 
@@ -473,14 +473,14 @@ def test_new_targets_of_arrays_are_by_the_scale_of_the_training(tmp_path):
     # Its splits are those of another training.
     np.savez(tmp_path / "new.npz", **new, split=np.full(N, "train"))
     task = task_on(restored, tmp_path / "new.npz")
-    batch = all_of(task)
+    batch = whole_split(task)
     is_train = np.arange(N) % 4 % 3 == 0
     mean, std = y[is_train].mean(0), y[is_train].std(0)
     np.testing.assert_allclose(batch.targets, (y - 7 - mean) / std, rtol=1e-4)
     np.testing.assert_array_equal(batch.mask, VALID)
     units = task.in_units(batch.targets, "test", 0, N, 0)
     np.testing.assert_allclose(units, y - 7, rtol=1e-4)
-    again = all_of(task_on(restored, {**new, "inputs": new["inputs"].tolist()}))
+    again = whole_split(task_on(restored, {**new, "inputs": new["inputs"].tolist()}))
     np.testing.assert_array_equal(again.inputs, batch.inputs)
     # The same inputs as those that `predict` reads.
     read = restored.task.new_examples(str(tmp_path / "new.npz")).inputs
@@ -495,7 +495,7 @@ def test_new_targets_of_a_table_are_by_the_scale_of_the_training(tmp_path, targe
     restored = table_run(tmp_path, target=target, classes=classes, missing="mean")
     labels = {"size": ["9", "1", "9", "1", "9"], "kind": ["u", "v", "u", "v", "u"]}
     task = task_on(restored, NEW_ROWS | labels)
-    batch = all_of(task)
+    batch = whole_split(task)
     expected = [1, 0]
     if classes is None:
         scale = restored.task.scales.targets

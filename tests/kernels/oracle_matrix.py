@@ -74,9 +74,14 @@ def _row(arrays, reset, mask, weight, weight_last):
             dS = a[t] * dS
         dS = np.zeros_like(dS) if reset[t] else dS
 
-    def of_groups(x):
+    def sum_over_shared(x):
         return x.reshape(length, groups, heads // groups, -1).sum(2)
 
-    da = of_groups(da) if by_entry else da.sum(-1)
-    gradient = {"q": of_groups(dq), "k": of_groups(dk), "v": dv, "state": dS}
+    da = sum_over_shared(da) if by_entry else da.sum(-1)
+    gradient = {
+        "q": sum_over_shared(dq),
+        "k": sum_over_shared(dk),
+        "v": dv,
+        "state": dS,
+    }
     return o, S, gradient | {"log_decay": da, "beta": dbeta}

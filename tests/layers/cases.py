@@ -112,6 +112,18 @@ def initialized(row):
     return jax.jit(row.layer.init)(jax.random.key(0), X[:, :HALF])
 
 
+def decode(layer, variables, x):
+    """Outputs and last state of a layer that is given one token at a time."""
+
+    def step(state, token):
+        y, state = layer.apply(variables, token[:, None], state)
+        return state, y[:, 0]
+
+    start = layer.initial_state(x.shape[:1], x.shape[-1])
+    last, y = jax.lax.scan(step, start, jnp.swapaxes(x, 0, 1))
+    return jnp.swapaxes(y, 0, 1), last
+
+
 def state_of(row):
     """A random state of a layer; positive, like those of linear attention."""
     zero = row.layer.initial_state((BATCH,), WIDTH)

@@ -14,6 +14,7 @@ from ssm_jax.layers import LabelledParam, Mamba
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import LRU, SelectiveSSM
+from tests.layers.cases import decode
 from tests.layers.test_short_convolution import convolution
 from tests.recurrences.oracle_selective import selective
 from tests.tiers import tiered
@@ -52,14 +53,8 @@ def test_one_token_at_a_time_equals_one_call(method):
 
     @jax.jit
     def both(variables, x):
-        def step(state, token):
-            y, state = MAMBA.apply(variables, token[:, None], state)
-            return state, y[:, 0]
-
-        start = MAMBA.initial_state((BATCH,), WIDTH)
-        last, y = jax.lax.scan(step, start, jnp.swapaxes(x, 0, 1))
         whole = Mamba(SELECTIVE, method=method).apply(variables, x)
-        return (jnp.swapaxes(y, 0, 1), last), whole
+        return decode(MAMBA, variables, x), whole
 
     chex.assert_trees_all_close(*both(variables, X), rtol=0, atol=5e-6)
 

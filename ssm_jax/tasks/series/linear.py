@@ -244,18 +244,21 @@ def candidates(
       The candidates, the best first.
     """
     windows = folds[-1].fitted.windows
-    has_phases = windows.phases.shape[1] > 0 and not ridge_alone
-    has_others = windows.others.shape[1] > 0 and not ridge_alone
-    levels = _RIDGE_LEVELS if ridge_alone else get_args(Level)
-    has_known = windows.known.shape[1] > 0 and not ridge_alone
-    with_phases = (False, True) if has_phases else (False,)
-    with_known = (False, True) if has_known else (False,)
+
+    def reads(columns):
+        """Whether columns are read: both are tried, if there are any."""
+        return (False, True) if columns.shape[1] and not ridge_alone else (False,)
+
     choices = itertools.product(
-        levels, sorted(set(lags)), with_phases, [False], with_known
+        _RIDGE_LEVELS if ridge_alone else get_args(Level),
+        sorted(set(lags)),
+        reads(windows.phases),
+        (False,),
+        reads(windows.known),
     )
     found = [_candidate(folds, LinearMap(*choice)) for choice in choices]
     found.sort(key=lambda candidate: candidate.error)
-    if has_others:
+    if True in reads(windows.others):
         # Only for the best, as further columns cost the most.
         for best in found[:_MEMBERS]:
             mixed = dataclasses.replace(best.map, others=True)

@@ -539,7 +539,7 @@ class SeriesTask(order.FiniteTask):
         """Inputs of the windows that start at some steps, ``(b, window, k)``."""
         inputs = self._train_windows(starts)
         if self.normalize == "window":
-            at = self._columns(known=False)
+            at = self._places({*self._inputs()} - {*self.known})
             values = inputs[..., at]
             centred = values - values.mean(1, keepdims=True)
             inputs[..., at] = centred / linear.deviation(values)
@@ -573,14 +573,14 @@ class SeriesTask(order.FiniteTask):
             )
         ahead = self._series.ahead
         if ahead is not None and (ahead.counts < self.horizon).any():
-            least = int(np.argmin(ahead.counts))
-            name = f" of {steps.names[least]!r}" if steps.names[least] else ""
+            shortest = int(np.argmin(ahead.counts))
+            name = f" of {steps.names[shortest]!r}" if steps.names[shortest] else ""
             of_known = ", ".join(map(repr, self.known))
             raise ValueError(
                 f"`{'data' if self._is_other else 'known'}` must have values of "
                 f"{of_known} in the {self.horizon} steps after the last one of "
-                f"{self.target!r}, got {ahead.counts[least]} such steps{name} in "
-                f"{self.table.path}; add {self.horizon - ahead.counts[least]} rows "
+                f"{self.target!r}, got {ahead.counts[shortest]} such steps{name} in "
+                f"{self.table.path}; add {self.horizon - ahead.counts[shortest]} rows "
                 f"with {of_known} and no {self.target!r}."
             )
         return steps.bounds[1:, None] - self.window
@@ -636,31 +636,28 @@ class SeriesTask(order.FiniteTask):
     def _linear_windows(self, starts):
         """What linear forecasts read of the windows that start at some steps."""
         last = starts[:, 0] + self.window - 1
-        pairs = zip(self._columns(known=False), self._unknown(), strict=True)
-        others = [column for column, name in pairs if name != self.target]
-        inputs = self._train_windows(starts).astype(np.float64)
+        others = self._places({*self._inputs()} - {*self.known, self.target})
+        inputs = self._train_windows(starts)
         times, phases = self._series.timeline.times, np.empty((len(starts), 0))
         if times is not None and self.calendar:
             phases = scaled.phases(times[last], self.calendar, _HARMONICS)
         return linear.Windows(
             self._normalized_target(starts),
-            linear.recent(inputs[..., others]),
+            linear.recent(inputs[..., others]).astype(np.float64),
             phases,
-            linear.ahead(inputs[..., self._columns(known=True)], self.horizon),
+            linear.ahead(inputs[..., self._places(self.known)], self.horizon).astype(
+                np.float64
+            ),
         )
 
-    def _columns(self, *, known):
-        """The places of columns among the features of the inputs, known ones or not."""
+    def _places(self, names):
+        """The places of some columns among the features of the inputs."""
         per_column = 2 if self._marks() else 1
         return [
             per_column * place
             for place, name in enumerate(self._inputs())
-            if (name in self.known) == known
+            if name in names
         ]
-
-    def _unknown(self):
-        """The columns of which nothing is known ahead."""
-        return [name for name in self._inputs() if name not in self.known]
 
     @functools.cached_property
     def _fits(self) -> dict[str, tuple[LinearForecast, LinearForecast]]:
