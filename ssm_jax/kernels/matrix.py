@@ -95,7 +95,8 @@ def matrix_recurrence(
         state per chunk and evaluates chunks again. ``"associative"``: all chunks at
         once, after `jax.lax.associative_scan` of their states, with the most memory; of
         the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"auto"``:
-        ``"sequential"`` for a single step, else ``"chunked"``, on all platforms.
+        ``"sequential"`` for a single step, else ``"chunked"``; on CPUs small heads are
+        evaluated step by step where no derivative is taken.
 
     Returns:
       ``(o, state)``: outputs, ``(*b, l, h, v)``, in the dtype of ``v``, and the state
@@ -282,10 +283,15 @@ def unmarked_recurrence(
       ``(o, state, reached, last)``: outputs and last state, at least float32, and what
       values that are not finite reach of them: flags ``(*b, l, h)`` and ``(*b, h)``.
     """
-    if method == "auto":
-        method = plan.matrix_method(q.shape[-3])
-    *batch, _, heads, d_value = v.shape
+    *batch, length, heads, d_value = v.shape
     n_batch, groups, d_key = len(batch), q.shape[-2], q.shape[-1]
+    by_entry = log_decay is not None and log_decay.ndim == k.ndim
+    steps_in_value = False
+    if method == "auto":
+        method = plan.matrix_method(length)
+        steps_in_value = method == "chunked" and plan.steps_give_values(
+            d_key * d_value, by_entry=by_entry
+        )
     start: Any = state
     if state is None:
         start = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
@@ -312,7 +318,6 @@ def unmarked_recurrence(
     if mask is not None:
         # Without a key, a decay and a weight a padded step leaves the state as it is.
         k_kept, v_kept = k_kept & mask[..., None], v_kept & mask[..., None]
-    by_entry = log_decay is not None and log_decay.ndim == k.ndim
     if beta is not None:
         beta = jnp.where(v_kept, beta, 0)
     if log_decay is not None and not by_entry:
@@ -340,7 +345,12 @@ def unmarked_recurrence(
     )
     # (*b, g, k, r, v): a row of an entry of a key, as a query reads all its values.
     start = jnp.swapaxes(by_group(start, n_batch), -3, -2)
-    run = _by_steps if method == "sequential" else partial(_by_chunks, method=method)
+    if steps_in_value:
+        run = _value_by_steps
+    elif method == "sequential":
+        run = _by_steps
+    else:
+        run = partial(_by_chunks, method=method)
     o, after = run(inputs, start)
     o = o.reshape(v.shape)
     after = jnp.swapaxes(after, -3, -2).reshape(*batch, heads, d_key, d_value)
@@ -405,6 +415,17 @@ def _by_steps(inputs, state):
     steps = jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), inputs)
     state, o = jax.lax.scan(step, state, steps)
     return jnp.moveaxis(o, 0, axis), state
+
+
+@jax.custom_jvp
+def _value_by_steps(inputs, state):
+    """Evaluates step by step, or by chunks where a derivative is taken."""
+    return _by_steps(inputs, state)
+
+
+@_value_by_steps.defjvp
+def _derivative_by_chunks(primals, tangents):
+    return jax.jvp(partial(_by_chunks, method="chunked"), primals, tangents)
 
 
 def _by_chunks(inputs, state, *, method):

@@ -342,9 +342,7 @@ def dense_method(length: Dimension) -> Method:
     return "sequential" if length == 1 or is_symbolic(length) else "chunked"
 
 
-def matrix_method(
-    length: Dimension,
-) -> Literal["sequential", "chunked"]:
+def matrix_method(length: Dimension) -> Literal["sequential", "chunked"]:
     """Returns the method of a recurrence of matrices.
 
     Args:
@@ -355,6 +353,17 @@ def matrix_method(
     """
     short = is_symbolic(length) or length < _MATRIX_STEPS
     return "sequential" if short else "chunked"
+
+
+def steps_give_values(entries: int, *, by_entry: bool) -> bool:
+    """Whether steps are faster than chunks where no gradient of the outputs is taken.
+
+    Args:
+      entries: Entries of the state of a head.
+      by_entry: Whether each entry of a key has its own decay.
+    """
+    most = _ENTRIES_OF_STEPS[by_entry]
+    return entries <= most and target_platform() == "cpu"
 
 
 # Methods of convolutions.
@@ -491,6 +500,11 @@ _CHUNK = 256
 # `python -m benchmarks --suite=matrix` times them.
 _MATRIX_CHUNK = 32
 _MATRIX_STEPS = 2
+
+# Most entries of the state of a head whose outputs are computed step by step on CPUs,
+# with decays of heads and of entries of keys. The products of a chunk are as many
+# multiplications as its steps where a head is as wide as a chunk is long.
+_ENTRIES_OF_STEPS = 32 * 32, 64 * 64
 
 # Most steps of a block of a dense recurrence, whose Toeplitz matrix has the square of
 # them as entries.

@@ -1,5 +1,6 @@
 """Every method of the recurrence of matrices against its definition in float64."""
 
+import re
 from functools import partial
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import matrix_recurrence
-from ssm_jax.kernels.plan import matrix_chunk, matrix_method
+from ssm_jax.kernels.plan import matrix_chunk, matrix_method, steps_give_values
+from ssm_jax.kernels.platforms import compiling_for
 from tests.bad_inputs import refuses
 from tests.kernels import oracle_matrix
 from tests.tiers import tiered
@@ -328,6 +330,25 @@ def test_float64_is_evaluated_in_float64():
             given = matrix_recurrence(**arrays, reset=reset, mask=mask, method=method)
             assert_near(given[0], o, 1e-13)
             assert_near(given[1], last, 1e-13)
+
+
+def test_small_heads_are_evaluated_by_steps_on_cpus_but_for_gradients():
+    case = Case(45)
+    arrays = problem(case, np.random.default_rng(0), "slow")
+
+    def o(arrays):
+        return matrix_recurrence(**arrays)[0]
+
+    def length_of_scan(platform, function):
+        with compiling_for(platform):
+            jaxpr = str(jax.make_jaxpr(function)(arrays))
+        return {int(n) for n in re.findall(r"length=(\d+)", jaxpr)}
+
+    total = jax.grad(lambda arrays: jnp.sum(o(arrays)))
+    chunks = -(-45 // matrix_chunk(45))
+    assert length_of_scan("cpu", o) == {45}
+    assert length_of_scan("cuda", o) == length_of_scan("cpu", total) == {chunks}
+    assert not steps_give_values(128 * 128, by_entry=True)
 
 
 def test_method_depends_on_the_length_alone():
