@@ -83,6 +83,7 @@ class Row(NamedTuple):
       lengths: Those at which all methods are held to the definition.
       brief: Whether it shares its evaluation with another row: then the tests of the
         evaluation leave it out.
+      width: Width of its inputs, where its parts do not fit into the default.
     """
 
     recurrence: Recurrence
@@ -91,6 +92,7 @@ class Row(NamedTuple):
     methods: tuple[str, ...] = METHODS
     lengths: tuple[int, ...] = (1, 2, 17, 127)
     brief: bool = False
+    width: int = 2
 
 
 # Rows that share their code with the first row need fewer lengths.
