@@ -7,6 +7,7 @@ from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.expert_choice import ExpertChoiceMLP
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
+from ssm_jax.layers.mamba2 import Mamba2
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.rotary_attention import RotaryAttention
@@ -22,6 +23,7 @@ __all__ = [
     "LabelledParam",
     "Linear",
     "Mamba",
+    "Mamba2",
     "Recurrent",
     "RecurrentLayer",
     "RotaryAttention",

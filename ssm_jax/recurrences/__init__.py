@@ -29,6 +29,7 @@ from ssm_jax.recurrences.s5 import S5
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.recurrences.sgconv import SGConv
 from ssm_jax.recurrences.sru import SRU
+from ssm_jax.recurrences.ssd import SSD
 
 # The base classes and modes are public: a recurrence can be defined elsewhere.
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "S4D",
     "S5",
     "SRU",
+    "SSD",
     "BoundedEigenvalues",
     "ChunkedForm",
     "DampedEMA",

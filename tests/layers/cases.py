@@ -15,12 +15,13 @@ from ssm_jax.layers import (
     ChannelMixing,
     Griffin,
     Mamba,
+    Mamba2,
     Recurrent,
     RecurrentLayer,
     RotaryAttention,
     ShortConvolution,
 )
-from ssm_jax.recurrences import CES, DLR, RGLRU, SelectiveSSM
+from ssm_jax.recurrences import CES, DLR, RGLRU, SSD, SelectiveSSM
 from tests.tiers import tiered
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
@@ -33,11 +34,13 @@ class Row(NamedTuple):
       layer: The layer.
       directions: 1 for a causal layer, 2 for a bidirectional one.
       drops: Whether it has dropout.
+      fast: Whether the fast tier tests it, by default.
     """
 
     layer: nn.Module
     directions: int = 1
     drops: bool = False
+    fast: bool = True
 
     @property
     def has_state(self):
@@ -71,10 +74,15 @@ ROWS = {
     "short_convolution": Row(ShortConvolution(d_conv=4)),
     "griffin": Row(Griffin(RGLRU(n_heads=2, r_min=0.7), width=6)),
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
+    "mamba2": Row(
+        Mamba2(SSD(d_head=2, d_state=3, n_groups=2, dt_min=0.05, dt_max=0.5)),
+        fast=False,
+    ),
 }
+FAST = tuple(name for name, row in ROWS.items() if row.fast)
 
 
-def rows(fast=tuple(ROWS), full=None, **expected):
+def rows(fast=FAST, full=None, **expected):
     """Parametrizes a test over the rows with the given attributes.
 
     The rows of other names than `fast` are marked full; those that are not in ``full``

@@ -17,6 +17,7 @@ from ssm_jax.recurrences import (
     S4D,
     S5,
     SRU,
+    SSD,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
@@ -29,6 +30,7 @@ from ssm_jax.recurrences import (
 from tests.recurrences import (
     oracle,
     oracle_ema,
+    oracle_matrix,
     oracle_rnn,
     oracle_selective,
     oracle_ssm,
@@ -84,6 +86,7 @@ class Row(NamedTuple):
       brief: Whether it shares its evaluation with another row: then the tests of the
         evaluation leave it out.
       width: Width of its inputs, where its parts do not fit into the default.
+      fast: Whether the fast tier tests more of it than that it is the definition.
     """
 
     recurrence: Recurrence
@@ -93,6 +96,7 @@ class Row(NamedTuple):
     lengths: tuple[int, ...] = (1, 2, 17, 127)
     brief: bool = False
     width: int = 2
+    fast: bool = True
 
 
 # Rows that share their code with the first row need fewer lengths.
@@ -258,6 +262,24 @@ ROWS["rg_lru"] = Row(
     methods=VARYING,
     lengths=(1, 17),
 )
+MATRIX = {
+    "ssd": (
+        SSD(d_head=2, d_state=2, n_groups=2, step_limits=(0.1, 1.5), **STEPS),
+        oracle_matrix.ssd,
+        20,
+    ),
+}
+ROWS |= {
+    name: Row(
+        recurrence,
+        functools.partial(run, recurrence),
+        methods=VARYING,
+        lengths=(1, 17),
+        width=width,
+        fast=False,
+    )
+    for name, (recurrence, run, width) in MATRIX.items()
+}
 MINIMAL = {
     "min_gru": MinGRU(d_state=4),
     "min_lstm": MinLSTM(activation="identity"),

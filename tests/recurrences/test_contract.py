@@ -32,7 +32,7 @@ from tests.tiers import tiered
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
 
-@rows(methods=(*METHODS, "pallas"), lengths=True, brief=True)
+@rows(methods=(*METHODS, "pallas"), lengths=True, brief=True, fast=ROWS)
 def test_every_method_equals_the_definition(row, method, length):
     given = evaluate(row.recurrence, problem(row, length), method=method)
     check(given, wanted(row, length))
