@@ -5,6 +5,7 @@ from ssm_jax.layers.channel_mixing import ChannelMixing, Linear
 from ssm_jax.layers.dropout import RowDropout, row_keys, rows_from
 from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.expert_choice import ExpertChoiceMLP
+from ssm_jax.layers.gated_delta_net import GatedDeltaNet
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
@@ -19,6 +20,7 @@ __all__ = [
     "Attention",
     "ChannelMixing",
     "ExpertChoiceMLP",
+    "GatedDeltaNet",
     "Griffin",
     "LabelledParam",
     "Linear",

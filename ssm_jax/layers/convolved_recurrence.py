@@ -9,7 +9,6 @@ from flax import linen as nn
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.short_convolution import ShortConvolution
-from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Outputs, PyTree, Steps
@@ -24,7 +23,7 @@ class ConvolvedRecurrence(Module):
     """
 
     if TYPE_CHECKING:  # Not fields, whose order is that of the subclass.
-        recurrence: Recurrence
+        recurrence: Any  # A Recurrence; subclasses may need one of a class.
         d_conv: int
 
     @abc.abstractmethod

@@ -34,7 +34,7 @@ class RMSNorm(Module):
     use_scale: bool = True
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*b d"]) -> Float[jax.Array, "*b d"]:
+    def __call__(self, x: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
         """Maps ``(*b, d)`` to ``(*b, d)``."""
         # The mean of squares loses its digits in bfloat16.
         y = x.astype(common_dtype(x, jnp.float32))

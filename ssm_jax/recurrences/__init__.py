@@ -18,6 +18,7 @@ from ssm_jax.recurrences.families.modes import (
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.recurrences.fru import FRU, log_spaced
+from ssm_jax.recurrences.gated_delta_rule import GatedDeltaRule
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
@@ -51,6 +52,7 @@ __all__ = [
     "ChunkedForm",
     "DampedEMA",
     "ExponentialSmoothing",
+    "GatedDeltaRule",
     "GatedLinearAttention",
     "InputDependent",
     "MIMOModes",

@@ -13,6 +13,7 @@ from ssm_jax.layers import (
     ETSMLP,
     Attention,
     ChannelMixing,
+    GatedDeltaNet,
     Griffin,
     Mamba,
     Mamba2,
@@ -21,7 +22,14 @@ from ssm_jax.layers import (
     RotaryAttention,
     ShortConvolution,
 )
-from ssm_jax.recurrences import CES, DLR, RGLRU, SSD, SelectiveSSM
+from ssm_jax.recurrences import (
+    CES,
+    DLR,
+    RGLRU,
+    SSD,
+    GatedDeltaRule,
+    SelectiveSSM,
+)
 from tests.tiers import tiered
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
@@ -76,6 +84,20 @@ ROWS = {
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
     "mamba2": Row(
         Mamba2(SSD(d_head=2, d_state=3, n_groups=2, dt_min=0.05, dt_max=0.5)),
+        fast=False,
+    ),
+    "gated_delta_net": Row(
+        GatedDeltaNet(
+            GatedDeltaRule(
+                n_heads=2, d_key=2, d_value=3, n_key_heads=1, dt_min=0.05, dt_max=0.5
+            )
+        ),
+        fast=False,
+    ),
+    "delta_net": Row(
+        GatedDeltaNet(
+            GatedDeltaRule(n_heads=2, d_key=2, d_value=3, decay=False), gate=False
+        ),
         fast=False,
     ),
 }

@@ -39,3 +39,26 @@ def ssd(recurrence, params, x, state=None):
         y = y + p["feedthrough"][..., None] * x_t
         outputs.append(y.reshape(*y.shape[:-2], -1))
     return np.stack(outputs, -2), h
+
+
+def gated_delta_rule(recurrence, params, x, state=None):
+    """Runs the gated delta rule, or the one without decay, ``(y, last)``."""
+    heads, d_k, d_v = recurrence.n_heads, recurrence.d_key, recurrence.d_value
+    g = recurrence.n_key_heads or heads
+    sizes = (g, d_k), (g, d_k), (heads, d_v), *[(heads,)] * (1 + recurrence.decay)
+    q, k, v, *a, b = split(x, *sizes)
+    q, k = (y / np.sqrt(np.sum(y**2, -1, keepdims=True) + 1e-6) for y in (q, k))
+    q, k = (np.repeat(y, heads // g, -2) for y in (q, k))
+    beta = (1 + recurrence.negative_eigenvalues) / (1 + np.exp(-b))
+    h, outputs = np.zeros((1, heads, d_k, d_v)) if state is None else state, []
+    for t in range(x.shape[-2]):
+        if recurrence.decay:
+            p = of_rows(params)
+            dt = np.log1p(np.exp(a[0][..., t, :] + p["step_bias"]))
+            h = np.exp(-dt * np.exp(p["log_rate"]))[..., None, None] * h
+        k_t = k[..., t, :, :]
+        error = v[..., t, :, :] - np.einsum("...kv,...k->...v", h, k_t)
+        h = h + (beta[..., t, :, None] * k_t)[..., None] * error[..., None, :]
+        y = np.einsum("...kv,...k->...v", h, q[..., t, :, :]) / np.sqrt(d_k)
+        outputs.append(y.reshape(*y.shape[:-2], -1))
+    return np.stack(outputs, -2), h

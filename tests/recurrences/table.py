@@ -20,6 +20,7 @@ from ssm_jax.recurrences import (
     SSD,
     DampedEMA,
     ExponentialSmoothing,
+    GatedDeltaRule,
     GatedLinearAttention,
     MinGRU,
     MinLSTM,
@@ -267,6 +268,18 @@ MATRIX = {
         SSD(d_head=2, d_state=2, n_groups=2, step_limits=(0.1, 1.5), **STEPS),
         oracle_matrix.ssd,
         20,
+    ),
+    "delta_rule": (
+        GatedDeltaRule(
+            n_heads=2,
+            d_key=2,
+            d_value=2,
+            n_key_heads=1,
+            negative_eigenvalues=True,
+            **STEPS,
+        ),
+        oracle_matrix.gated_delta_rule,
+        12,
     ),
 }
 ROWS |= {

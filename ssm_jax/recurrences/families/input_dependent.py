@@ -148,7 +148,8 @@ def apply_form(
     Raises:
       ValueError: As `Recurrence.apply`, or ``dt`` does not fit.
     """
-    dtype = jax.tree.leaves(params)[0].dtype
+    # Of the input, if there are no parameters.
+    dtype = common_dtype(jnp.float32, *(jax.tree.leaves(params) or [x]))
     # Of the parameters, although zeros are float64 under `jax_enable_x64`.
     complex_state = jnp.iscomplexobj(zeros)
     state_dtype = common_dtype(dtype, jnp.complex64) if complex_state else dtype
