@@ -11,6 +11,7 @@ from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
+from ssm_jax.layers.ret_net import RetNet
 from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
 
@@ -28,6 +29,7 @@ __all__ = [
     "Mamba2",
     "Recurrent",
     "RecurrentLayer",
+    "RetNet",
     "RotaryAttention",
     "RowDropout",
     "ShortConvolution",

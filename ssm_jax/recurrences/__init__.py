@@ -22,6 +22,7 @@ from ssm_jax.recurrences.gated_delta_rule import GatedDeltaRule
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
+from ssm_jax.recurrences.retention import Retention
 from ssm_jax.recurrences.rg_lru import RGLRU
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
 from ssm_jax.recurrences.s4 import S4
@@ -61,6 +62,7 @@ __all__ = [
     "Nonlinear",
     "ParamGroup",
     "Recurrence",
+    "Retention",
     "SGConv",
     "SISOModes",
     "SelectiveSSM",

@@ -33,6 +33,7 @@ RECURRENCES = [
     recurrences.SelectiveSSM(d_state=6),
     recurrences.GatedLinearAttention(n_heads=2, d_key=3),
     recurrences.SSD(d_head=5, d_state=6),
+    recurrences.Retention(n_heads=2),
     recurrences.GatedDeltaRule(n_heads=2, d_key=3, d_value=5),
     recurrences.SRU(scales=(0.0, 0.5, 0.9), **SUMS),
     recurrences.FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),

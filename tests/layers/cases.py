@@ -19,6 +19,7 @@ from ssm_jax.layers import (
     Mamba2,
     Recurrent,
     RecurrentLayer,
+    RetNet,
     RotaryAttention,
     ShortConvolution,
 )
@@ -28,6 +29,8 @@ from ssm_jax.recurrences import (
     RGLRU,
     SSD,
     GatedDeltaRule,
+    GatedLinearAttention,
+    Retention,
     SelectiveSSM,
 )
 from tests.tiers import tiered
@@ -94,6 +97,8 @@ ROWS = {
         ),
         fast=False,
     ),
+    "ret_net": Row(RetNet(Retention(n_heads=2)), fast=False),
+    "gla": Row(RetNet(GatedLinearAttention(n_heads=2, rank=2)), fast=False),
     "delta_net": Row(
         GatedDeltaNet(
             GatedDeltaRule(n_heads=2, d_key=2, d_value=3, decay=False), gate=False

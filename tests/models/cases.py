@@ -12,6 +12,7 @@ from ssm_jax.layers import (
     Mamba,
     Mamba2,
     RecurrentLayer,
+    RetNet,
     RotaryAttention,
     ShortConvolution,
 )
@@ -38,6 +39,7 @@ from ssm_jax.recurrences import (
     GatedLinearAttention,
     MinGRU,
     MinLSTM,
+    Retention,
     SelectiveSSM,
     SGConv,
     log_spaced,
@@ -84,6 +86,7 @@ LAYERS = {
     "mamba": Mamba(SelectiveSSM(d_state=4)),
     "mamba2": Mamba2(SSD(d_head=4, d_state=4)),
     "gated_delta_net": GatedDeltaNet(GatedDeltaRule(n_heads=2, d_key=3, d_value=4)),
+    "ret_net": RetNet(Retention(n_heads=2)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "local_attention": RotaryAttention(n_heads=2, window=3),
     "short_convolution": ShortConvolution(),

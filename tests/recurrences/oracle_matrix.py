@@ -62,3 +62,25 @@ def gated_delta_rule(recurrence, params, x, state=None):
         y = np.einsum("...kv,...k->...v", h, q[..., t, :, :]) / np.sqrt(d_k)
         outputs.append(y.reshape(*y.shape[:-2], -1))
     return np.stack(outputs, -2), h
+
+
+def retention(recurrence, params, x, state=None):
+    """Runs retention step by step, ``(y, last)``; pairs of a key are complex."""
+    # With an axis for the rows of a batch.
+    p = {name: np.float64(v)[..., None, :, :] for name, v in params.items()}
+    heads = recurrence.n_heads
+    q, k, v = (
+        (x @ p[f"{name}_kernel"]).reshape(*x.shape[:-1], heads, -1)
+        for name in ("query", "key", "value")
+    )
+    d_key = k.shape[-1]
+    q, k = (y[..., ::2] + 1j * y[..., 1::2] for y in (q, k))
+    angles = 10_000.0 ** (-np.arange(0, d_key, 2) / d_key)
+    decay = (1 - 2.0 ** (-5 - np.arange(heads)))[:, None] * np.exp(-1j * angles)
+    h, outputs = 0 if state is None else state, []
+    for t in range(x.shape[-2]):
+        entering = k[..., t, :, :, None] * v[..., t, :, None, :]
+        h = decay[..., None] * h + entering
+        y = np.einsum("...kv,...k->...v", h, np.conj(q[..., t, :, :])).real
+        outputs.append(y.reshape(*y.shape[:-2], -1) / np.sqrt(d_key))
+    return np.stack(outputs, -2), h

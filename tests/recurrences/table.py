@@ -25,6 +25,7 @@ from ssm_jax.recurrences import (
     MinGRU,
     MinLSTM,
     Recurrence,
+    Retention,
     SelectiveSSM,
     SGConv,
 )
@@ -281,6 +282,7 @@ MATRIX = {
         oracle_matrix.gated_delta_rule,
         12,
     ),
+    "retention": (Retention(n_heads=2, d_key=4), oracle_matrix.retention, 2),
 }
 ROWS |= {
     name: Row(
