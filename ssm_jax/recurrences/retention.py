@@ -10,7 +10,7 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.matrix import matrix_recurrence
-from ssm_jax.kernels.precision import matmul_f32
+from ssm_jax.kernels.precision import matmul_f32, scale
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.rotary import angles_of, rotate
 from ssm_jax.kernels.sharding import take
@@ -141,7 +141,7 @@ class Retention(InputDependent):
             _, k, v = inputs
             angles = angles_of(np.ones(1, int), d_key)
             decay = np.exp(log_gamma[:, None] - 1j * angles)[..., None]
-            entering = _complex(k)[..., None] * v[..., None, :]
+            entering = scale(_complex(k)[..., None], v[..., None, :])
             return jnp.asarray(decay, entering.dtype), entering
 
         def read(inputs, h):

@@ -45,7 +45,11 @@ VARYING = ("sequential", "chunked", "associative")
 
 # Rows that are evaluated in Pallas, too, whose kernels are interpreted here: one of
 # each way to call `linear_recurrence`, and those with a kernel of their own.
-PALLAS = ("dlr", "s5_bidirectional", "selective", "fru", "gru")
+PALLAS = (
+    *("dlr", "s5_bidirectional", "selective", "fru", "gru"),
+    # Their states are formed there alone.
+    *("ssd", "retention"),
+)
 
 # Initial rates that have an effect within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
