@@ -36,9 +36,10 @@ class ChunkedForm(NamedTuple):
       decay_and_input: Maps the inputs of a chunk of ``c`` steps, leaves
         ``(*b, c, ...)``, to its decays and its projected inputs, ``(*b, c, *s)`` with
         the shape ``s`` of a state. Decays are broadcast: those that are the same at all
-        steps may be ``s``.
+        steps may be ``s``. None: the entries of a state are coupled, and only
+        ``products`` evaluate the recurrence.
       readout: Maps the inputs of a chunk and its states, ``(*b, c, *s)``, to outputs,
-        ``(*b, c, o)``.
+        ``(*b, c, o)``. None where ``decay_and_input`` is None.
       inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
       by_steps: With ``"sequential"``, call both functions in the loop over steps,
         without the axis ``c``; no decays and states of several steps are stored. False
@@ -50,8 +51,8 @@ class ChunkedForm(NamedTuple):
         valid steps, ``(*b, l)``, or None. None if it has no such form.
     """
 
-    decay_and_input: DecayAndInput
-    readout: ReadoutFn
+    decay_and_input: DecayAndInput | None
+    readout: ReadoutFn | None
     inputs: PyTree
     by_steps: bool = True
     kernel: Callable[..., tuple[Array, Array]] | None = None
@@ -87,6 +88,9 @@ def evaluate_chunks(
     Returns:
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
+
+    Raises:
+      ValueError: ``method`` is ``"pallas"``, and ``form`` has no decays.
     """
     decay_and_input, readout, inputs, by_steps, kernel, products = form
     if method == "pallas" and kernel is not None:
@@ -98,6 +102,11 @@ def evaluate_chunks(
         if reset is not None and valid is not None:
             reset &= valid
         return products(state, reset, valid, method)
+    if decay_and_input is None or readout is None:
+        raise ValueError(
+            "`method` must not be 'pallas' for a recurrence that couples the entries "
+            "of a state, got 'pallas'; 'chunked' is evaluated by products of matrices."
+        )
     if method == "auto":
         bytes_per_step = state.dtype.itemsize * state.size
         method = chunk_method(length=length, size=size, bytes_per_step=bytes_per_step)

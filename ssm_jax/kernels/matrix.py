@@ -707,13 +707,15 @@ def _inverse(products):
     which other schemes form, are not.
     """
     size = products.shape[-1]
-    inverse = jnp.ones((*products.shape[:-1], 1, 1), products.dtype)
+    # Of products, which may be sharded: (*b, c, 1, 1).
+    inverse = jnp.ones_like(products[..., None, :1])
     for level in range(size.bit_length() - 1):
         half = 2**level
-        # Diagonal blocks of two halves: (*b, n, n, 2, half, 2, half)
-        blocks = products.reshape(
-            *products.shape[:-2], size // half // 2, 2, half, size // half // 2, 2, half
-        )
+        # Diagonal blocks of two halves: (*b, n, n, 2, half, 2, half). One axis is split
+        # after the other, as JAX requires on explicit axes of a mesh.
+        halves = size // half // 2, 2, half
+        blocks = products.reshape(*products.shape[:-1], *halves)
+        blocks = blocks.reshape(*products.shape[:-2], *halves, *halves)
         below = jnp.diagonal(blocks[..., 1, :, :, 0, :], axis1=-4, axis2=-2)
         below = jnp.moveaxis(below, -1, -3)
         inverse = inverse.reshape(*below.shape[:-2], 2, half, half)

@@ -5,10 +5,13 @@ from ssm_jax.layers.channel_mixing import ChannelMixing, Linear
 from ssm_jax.layers.dropout import RowDropout, row_keys, rows_from
 from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.expert_choice import ExpertChoiceMLP
+from ssm_jax.layers.gated_delta_net import GatedDeltaNet
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
+from ssm_jax.layers.mamba2 import Mamba2
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
+from ssm_jax.layers.ret_net import RetNet
 from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
 
@@ -18,12 +21,15 @@ __all__ = [
     "Attention",
     "ChannelMixing",
     "ExpertChoiceMLP",
+    "GatedDeltaNet",
     "Griffin",
     "LabelledParam",
     "Linear",
     "Mamba",
+    "Mamba2",
     "Recurrent",
     "RecurrentLayer",
+    "RetNet",
     "RotaryAttention",
     "RowDropout",
     "ShortConvolution",

@@ -11,11 +11,11 @@ from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.rotary import rotate
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import refuse_sharded_length

@@ -9,7 +9,6 @@ from flax import linen as nn
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.short_convolution import ShortConvolution
-from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Outputs, PyTree, Steps
@@ -19,16 +18,21 @@ class ConvolvedRecurrence(Module):
     """A layer whose state is ``(window, h)``, of a convolution and of a recurrence.
 
     A subclass defines `d_inner` and `mix`, and the fields ``recurrence``, the
-    recurrence over time, and ``d_conv``, the taps of the convolution.
+    recurrence over time, and ``d_conv``, the taps of the convolution; and
+    `d_recurrence`, if inputs of the recurrence do not pass the convolution.
     """
 
     if TYPE_CHECKING:  # Not fields, whose order is that of the subclass.
-        recurrence: Recurrence
+        recurrence: Any  # A Recurrence; subclasses may need one of a class.
         d_conv: int
 
     @abc.abstractmethod
     def d_inner(self, d_model: int) -> int:
-        """Returns the width of the convolution and of the recurrence."""
+        """Returns the width of the convolution."""
+
+    def d_recurrence(self, d_model: int) -> int:
+        """Returns the width of the inputs of the recurrence; by default the same."""
+        return self.d_inner(d_model)
 
     @abc.abstractmethod
     def mix(
@@ -52,11 +56,11 @@ class ConvolvedRecurrence(Module):
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
         """Returns the initial window (zeros) and the state of the recurrence."""
-        d_inner = self.d_inner(d_model)
         # Detached: a submodule may only be created inside `setup` or a compact method.
         convolution = ShortConvolution(self.d_conv, parent=None)
-        window = convolution.initial_state(batch_shape, d_inner)
-        return window, self.recurrence.initial_state(batch_shape, d_inner)
+        window = convolution.initial_state(batch_shape, self.d_inner(d_model))
+        d_in = self.d_recurrence(d_model)
+        return window, self.recurrence.initial_state(batch_shape, d_in)
 
     @nn.compact
     def __call__(

@@ -10,12 +10,12 @@ from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import valid_steps
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.rotary import rotate
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.layer_norm import LayerNorm
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.module import Module
-from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
 from ssm_jax.layers.windows import attend_in_windows, initial_cache
 from ssm_jax.recurrences.families.base import check

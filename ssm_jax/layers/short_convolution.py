@@ -27,6 +27,7 @@ class ShortConvolution(Module):
 
     Attributes:
       d_conv: Number of taps ``k``, including the current step.
+      use_bias: Whether to add ``b``.
 
     Parameters, float32, uniform in ``+-1 / sqrt(k)``, the default of PyTorch:
       kernel: ``(k, d)``, ``w_{k-1}`` to ``w_0``; the last row weighs the current step.
@@ -43,6 +44,7 @@ class ShortConvolution(Module):
     """
 
     d_conv: PositiveInt = 4
+    use_bias: bool = True
 
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int
@@ -91,7 +93,7 @@ class ShortConvolution(Module):
             return LabelledParam(uniform(*shape), ParamGroup(kind="convolution"))
 
         kernel = self.param("kernel", labelled, (k, d))
-        bias = self.param("bias", uniform, (d,))
+        bias = self.param("bias", uniform, (d,)) if self.use_bias else None
 
         def convolve(x, window, reset, lengths):
             if window is None:
@@ -100,7 +102,7 @@ class ShortConvolution(Module):
             # Products and sums in the dtype of the kernel, not in that of the input.
             x = x.astype(kernel.dtype)
             y, window = _convolve(x, window, kernel, reset, lengths)
-            return y + promoted_like(bias, y), window
+            return y if bias is None else y + promoted_like(bias, y), window
 
         def run(window):
             return apply_to_valid_steps(

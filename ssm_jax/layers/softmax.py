@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_chunks, split_chunks
-from ssm_jax.layers.rotary import rotate
+from ssm_jax.kernels.rotary import rotate
 from ssm_jax.types import Array, Bool, Float, Int
 
 # Queries per block. The logits of a block, batch x heads x 512 x l, are in memory at a

@@ -18,9 +18,11 @@ from ssm_jax.recurrences.families.modes import (
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.recurrences.fru import FRU, log_spaced
+from ssm_jax.recurrences.gated_delta_rule import GatedDeltaRule
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
+from ssm_jax.recurrences.retention import Retention
 from ssm_jax.recurrences.rg_lru import RGLRU
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
 from ssm_jax.recurrences.s4 import S4
@@ -29,6 +31,7 @@ from ssm_jax.recurrences.s5 import S5
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.recurrences.sgconv import SGConv
 from ssm_jax.recurrences.sru import SRU
+from ssm_jax.recurrences.ssd import SSD
 
 # The base classes and modes are public: a recurrence can be defined elsewhere.
 __all__ = [
@@ -45,10 +48,12 @@ __all__ = [
     "S4D",
     "S5",
     "SRU",
+    "SSD",
     "BoundedEigenvalues",
     "ChunkedForm",
     "DampedEMA",
     "ExponentialSmoothing",
+    "GatedDeltaRule",
     "GatedLinearAttention",
     "InputDependent",
     "MIMOModes",
@@ -57,6 +62,7 @@ __all__ = [
     "Nonlinear",
     "ParamGroup",
     "Recurrence",
+    "Retention",
     "SGConv",
     "SISOModes",
     "SelectiveSSM",

@@ -16,6 +16,8 @@ PAGE = (Path(__file__).parents[2] / "docs/list_of_recurrences.md").read_text()
 METHODS = [method for method in get_args(Method) if method != "auto"]
 
 # The letters of the page, with a value for each, and a recurrence of these sizes.
+# Widths that consist of parts of these sizes; that of the others is `d`.
+WIDTHS = {"SSD": 2 * 5 + 2 * 6 + 2, "GatedDeltaRule": 2 * 2 * 3 + 2 * (5 + 2)}
 SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
 SUMS = {"d_statistic": 5, "d_feedback": 3, "d_output": 2}
 RECURRENCES = [
@@ -30,6 +32,9 @@ RECURRENCES = [
     recurrences.DampedEMA(d_state=6),
     recurrences.SelectiveSSM(d_state=6),
     recurrences.GatedLinearAttention(n_heads=2, d_key=3),
+    recurrences.SSD(d_head=5, d_state=6),
+    recurrences.Retention(n_heads=2),
+    recurrences.GatedDeltaRule(n_heads=2, d_key=3, d_value=5),
     recurrences.SRU(scales=(0.0, 0.5, 0.9), **SUMS),
     recurrences.FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),
     recurrences.RNN(d_state=6),
@@ -46,6 +51,11 @@ RECURRENCES = [
 each_recurrence = pytest.mark.parametrize(
     "recurrence", RECURRENCES, ids=lambda recurrence: type(recurrence).__name__
 )
+
+
+def width_of(recurrence):
+    """The width of its inputs."""
+    return WIDTHS.get(type(recurrence).__name__, SIZES["d"])
 
 
 def rows():
@@ -100,7 +110,8 @@ def test_state_is_that_of_the_recurrence(recurrence):
         recurrence = recurrence.recurrence
         cell = ROWS[type(recurrence).__name__][5]
     shape, kind = re.fullmatch(r"`(\(.*\))` (real|complex)", cell).groups()
-    state = jax.eval_shape(lambda: recurrence.initial_state((), SIZES["d"]))
+    width = width_of(recurrence)
+    state = jax.eval_shape(lambda: recurrence.initial_state((), width))
     assert state.shape == eval(re.sub(r"(?<=\w) (?=\w)", " * ", shape), SIZES.copy())
     assert jnp.iscomplexobj(state) == (kind == "complex")
 
@@ -108,9 +119,9 @@ def test_state_is_that_of_the_recurrence(recurrence):
 @each_recurrence
 def test_methods_are_those_that_are_not_refused(recurrence):
     listed = re.findall(r"`(\w+)`", ROWS[type(recurrence).__name__][4]) or METHODS
-    key = jax.random.key(0)
-    params = jax.eval_shape(lambda: recurrence.init(key, SIZES["d"]))
-    x = jax.ShapeDtypeStruct((8, SIZES["d"]), jnp.float32)
+    key, width = jax.random.key(0), width_of(recurrence)
+    params = jax.eval_shape(lambda: recurrence.init(key, width))
+    x = jax.ShapeDtypeStruct((8, width), jnp.float32)
     evaluated = []
     for method in METHODS:
         try:

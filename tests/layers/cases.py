@@ -13,14 +13,26 @@ from ssm_jax.layers import (
     ETSMLP,
     Attention,
     ChannelMixing,
+    GatedDeltaNet,
     Griffin,
     Mamba,
+    Mamba2,
     Recurrent,
     RecurrentLayer,
+    RetNet,
     RotaryAttention,
     ShortConvolution,
 )
-from ssm_jax.recurrences import CES, DLR, RGLRU, SelectiveSSM
+from ssm_jax.recurrences import (
+    CES,
+    DLR,
+    RGLRU,
+    SSD,
+    GatedDeltaRule,
+    GatedLinearAttention,
+    Retention,
+    SelectiveSSM,
+)
 from tests.tiers import tiered
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
@@ -33,11 +45,13 @@ class Row(NamedTuple):
       layer: The layer.
       directions: 1 for a causal layer, 2 for a bidirectional one.
       drops: Whether it has dropout.
+      fast: Whether the fast tier tests it, by default.
     """
 
     layer: nn.Module
     directions: int = 1
     drops: bool = False
+    fast: bool = True
 
     @property
     def has_state(self):
@@ -71,10 +85,31 @@ ROWS = {
     "short_convolution": Row(ShortConvolution(d_conv=4)),
     "griffin": Row(Griffin(RGLRU(n_heads=2, r_min=0.7), width=6)),
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
+    "mamba2": Row(
+        Mamba2(SSD(d_head=2, d_state=3, n_groups=2, dt_min=0.05, dt_max=0.5)),
+        fast=False,
+    ),
+    "gated_delta_net": Row(
+        GatedDeltaNet(
+            GatedDeltaRule(
+                n_heads=2, d_key=2, d_value=3, n_key_heads=1, dt_min=0.05, dt_max=0.5
+            )
+        ),
+        fast=False,
+    ),
+    "ret_net": Row(RetNet(Retention(n_heads=2)), fast=False),
+    "gla": Row(RetNet(GatedLinearAttention(n_heads=2, rank=2)), fast=False),
+    "delta_net": Row(
+        GatedDeltaNet(
+            GatedDeltaRule(n_heads=2, d_key=2, d_value=3, decay=False), gate=False
+        ),
+        fast=False,
+    ),
 }
+FAST = tuple(name for name, row in ROWS.items() if row.fast)
 
 
-def rows(fast=tuple(ROWS), full=None, **expected):
+def rows(fast=FAST, full=None, **expected):
     """Parametrizes a test over the rows with the given attributes.
 
     The rows of other names than `fast` are marked full; those that are not in ``full``

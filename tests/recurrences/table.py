@@ -17,18 +17,22 @@ from ssm_jax.recurrences import (
     S4D,
     S5,
     SRU,
+    SSD,
     DampedEMA,
     ExponentialSmoothing,
+    GatedDeltaRule,
     GatedLinearAttention,
     MinGRU,
     MinLSTM,
     Recurrence,
+    Retention,
     SelectiveSSM,
     SGConv,
 )
 from tests.recurrences import (
     oracle,
     oracle_ema,
+    oracle_matrix,
     oracle_rnn,
     oracle_selective,
     oracle_ssm,
@@ -41,7 +45,11 @@ VARYING = ("sequential", "chunked", "associative")
 
 # Rows that are evaluated in Pallas, too, whose kernels are interpreted here: one of
 # each way to call `linear_recurrence`, and those with a kernel of their own.
-PALLAS = ("dlr", "s5_bidirectional", "selective", "fru", "gru")
+PALLAS = (
+    *("dlr", "s5_bidirectional", "selective", "fru", "gru"),
+    # Their states are formed there alone.
+    *("ssd", "retention"),
+)
 
 # Initial rates that have an effect within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
@@ -83,6 +91,8 @@ class Row(NamedTuple):
       lengths: Those at which all methods are held to the definition.
       brief: Whether it shares its evaluation with another row: then the tests of the
         evaluation leave it out.
+      width: Width of its inputs, where its parts do not fit into the default.
+      fast: Whether the fast tier tests more of it than that it is the definition.
     """
 
     recurrence: Recurrence
@@ -91,6 +101,8 @@ class Row(NamedTuple):
     methods: tuple[str, ...] = METHODS
     lengths: tuple[int, ...] = (1, 2, 17, 127)
     brief: bool = False
+    width: int = 2
+    fast: bool = True
 
 
 # Rows that share their code with the first row need fewer lengths.
@@ -256,6 +268,37 @@ ROWS["rg_lru"] = Row(
     methods=VARYING,
     lengths=(1, 17),
 )
+MATRIX = {
+    "ssd": (
+        SSD(d_head=2, d_state=2, n_groups=2, step_limits=(0.1, 1.5), **STEPS),
+        oracle_matrix.ssd,
+        20,
+    ),
+    "delta_rule": (
+        GatedDeltaRule(
+            n_heads=2,
+            d_key=2,
+            d_value=2,
+            n_key_heads=1,
+            negative_eigenvalues=True,
+            **STEPS,
+        ),
+        oracle_matrix.gated_delta_rule,
+        12,
+    ),
+    "retention": (Retention(n_heads=2, d_key=4), oracle_matrix.retention, 2),
+}
+ROWS |= {
+    name: Row(
+        recurrence,
+        functools.partial(run, recurrence),
+        methods=VARYING,
+        lengths=(1, 17),
+        width=width,
+        fast=False,
+    )
+    for name, (recurrence, run, width) in MATRIX.items()
+}
 MINIMAL = {
     "min_gru": MinGRU(d_state=4),
     "min_lstm": MinLSTM(activation="identity"),

@@ -18,32 +18,31 @@ from ssm_jax.recurrences import (
 )
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
-from tests.recurrences.cases import WIDTH
 from tests.recurrences.table import ROWS
 
 BATCH, LENGTH = 2, 5
-X = np.ones((BATCH, LENGTH, WIDTH), np.float32)
-RECURRENCES = {name: row.recurrence for name, row in ROWS.items()}
-RECURRENCES["bounded"] = BoundedEigenvalues(
-    recurrence=RECURRENCES["lru"], largest_state=9.0
-)
+BOUNDED = BoundedEigenvalues(recurrence=ROWS["lru"].recurrence, largest_state=9.0)
+TESTED = ROWS | {"bounded": ROWS["lru"]._replace(recurrence=BOUNDED)}
+RECURRENCES = {name: row.recurrence for name, row in TESTED.items()}
 # One row per class; further rows run the same code.
 CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
 
 
 @functools.cache
 def drawn(name):
-    """Random parameters of the right shapes, and a state."""
-    recurrence = RECURRENCES[name]
-    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
-    state = jax.eval_shape(lambda: recurrence.initial_state((BATCH,), WIDTH))
-    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), (params, state))
-    return ones
+    """Parameters, a state and inputs of the right shapes."""
+    recurrence, width = RECURRENCES[name], TESTED[name].width
+    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), width))
+    state = jax.eval_shape(lambda: recurrence.initial_state((BATCH,), width))
+    x = jax.ShapeDtypeStruct((BATCH, LENGTH, width), np.float32)
+    shapes = params, state, x
+    return jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes)
 
 
-def applied(name, *, of_params=lambda params: params, x=X, **options):
+def applied(name, *, of_params=lambda params: params, x=None, **options):
     """Traces `apply`: errors must be raised before anything is compiled."""
     params = of_params(drawn(name)[0])
+    x = drawn(name)[2] if x is None else x
 
     def run(params):
         return RECURRENCES[name].apply(params, x, **options)
@@ -53,19 +52,24 @@ def applied(name, *, of_params=lambda params: params, x=X, **options):
 
 def _of_recurrence(name):
     call = functools.partial(functools.partial, applied, name)
-    rows = {}
-    for kind, x in not_floating(X).items():
+    rows, (_, state, good) = {}, drawn(name)
+    width = good.shape[-1]
+    for kind, x in not_floating(good).items():
         text = "list" if kind == "list" else str(x.dtype)
         rows[f"x.{kind}"] = Bad(call(x=x), "x", text)
-    for shape in ((0, LENGTH, WIDTH), (BATCH, 0, WIDTH), (2, LENGTH, 3), (WIDTH,)):
+    for shape in (
+        (0, LENGTH, width),
+        (BATCH, 0, width),
+        (2, LENGTH, width + 1),
+        (width,),
+    ):
         x = np.ones(shape, np.float32)
         rows[f"x.{shape}"] = Bad(call(x=x), "x", str(shape))
     for flags in ("mask", "reset"):
         for kind, value in not_flags((BATCH, LENGTH)).items():
             bad = Bad(call(**{flags: value}), flags, shown(value))
             rows[f"{flags}.{kind}"] = bad
-    state = drawn(name)[1]
-    states = {"one": (X, "got one")} if state is None else _bad_states(state)
+    states = {"one": (good, "got one")} if state is None else _bad_states(state)
     for kind, (value, text) in states.items():
         rows[f"state.{kind}"] = Bad(call(state=value), "state", text)
     for value in ("magic", None):
@@ -80,7 +84,7 @@ def _of_recurrence(name):
     for value in bad_inputs.SIZES:
         bad = Bad(init(jax.random.key(0), value), "d_in", repr(value))
         rows[f"d_in.{value!r}"] = bad
-    rows["key"] = Bad(init(0, WIDTH), "key", "0")
+    rows["key"] = Bad(init(0, width), "key", "0")
     return {f"{name}.{key}": bad for key, bad in rows.items()}
 
 
@@ -144,14 +148,14 @@ class Custom(TimeInvariant):
         return {"feedthrough": jnp.ones(d_in)}
 
     def modes(self, params):
-        log = LogDecay(jnp.zeros((WIDTH, 1)), jnp.zeros(WIDTH))
-        return SISOModes(log, jnp.ones((WIDTH, 1)), params["feedthrough"])
+        log = LogDecay(jnp.zeros((2, 1)), jnp.zeros(2))
+        return SISOModes(log, jnp.ones((2, 1)), params["feedthrough"])
 
 
 @pytest.mark.parametrize("method", ["sequential", "fft", "chunked"])
 def test_leaves_that_do_not_match_are_refused(method, unchecked):
-    params = Custom().init(None, WIDTH)
-    call = functools.partial(Custom().apply, params, X, method=method)
+    params, x = Custom().init(None, 2), np.ones((BATCH, LENGTH, 2), np.float32)
+    call = functools.partial(Custom().apply, params, x, method=method)
     bad_inputs.check_refusal(Bad(call, "log_decay", "(2, 1)"))
 
 

@@ -18,7 +18,6 @@ from tests.recurrences.cases import (
     MASK,
     METHODS,
     RESET,
-    WIDTH,
     check,
     evaluate,
     evaluation,
@@ -33,7 +32,7 @@ from tests.tiers import tiered
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
 
-@rows(methods=(*METHODS, "pallas"), lengths=True, brief=True)
+@rows(methods=(*METHODS, "pallas"), lengths=True, brief=True, fast=ROWS)
 def test_every_method_equals_the_definition(row, method, length):
     given = evaluate(row.recurrence, problem(row, length), method=method)
     check(given, wanted(row, length))
@@ -149,7 +148,7 @@ def test_parameters_are_real_float32_and_all_learn(row):
     assert isinstance(row.recurrence, Recurrence)
     p = problem(row, 17)
     _, (of_params, of_x, _) = evaluate(row.recurrence, p, method="sequential")
-    params = row.recurrence.init(jax.random.key(1), WIDTH)
+    params = row.recurrence.init(jax.random.key(1), row.width)
     chex.assert_trees_all_equal_shapes_and_dtypes(params, of_params)
     assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(jnp.float32)}
     # A weak type would compile a program again once the parameters are updated.
@@ -162,14 +161,14 @@ def test_parameters_are_real_float32_and_all_learn(row):
 @rows(brief=True)
 def test_groups_name_parameters(row):
     groups = row.recurrence.groups()
-    assert groups.keys() <= row.recurrence.init(jax.random.key(0), WIDTH).keys()
+    assert groups.keys() <= row.recurrence.init(jax.random.key(0), row.width).keys()
     assert all(isinstance(group, ParamGroup) for group in groups.values())
 
 
 @rows(brief=True)
 def test_init_draws_from_its_key(row):
     one, same, other = (
-        row.recurrence.init(jax.random.key(seed), WIDTH) for seed in (1, 1, 2)
+        row.recurrence.init(jax.random.key(seed), row.width) for seed in (1, 1, 2)
     )
     chex.assert_trees_all_equal(one, same)
     assert any(np.any(one[name] != other[name]) for name in one)
@@ -199,7 +198,7 @@ def test_low_precision_is_that_of_input_and_output_only(row, method):
 def gradients_of_all(row, method):
     """Returns a program with all arguments, its arguments, and those of one step."""
     recurrence, p = row.recurrence, problem(row, len(RESET[0]), batch=len(RESET))
-    state = recurrence.initial_state((len(RESET),), WIDTH)
+    state = recurrence.initial_state((len(RESET),), row.width)
     flags = {"mask": MASK} if method == "fft" else {"mask": MASK, "reset": RESET}
     if (
         getattr(recurrence, "takes_dt", False)
@@ -237,7 +236,7 @@ def test_promotion_is_explicit(row):
 def test_promotion_is_explicit_by_each_method(row, method):
     gradients, (params, low, state), flags = gradients_of_all(row, method)
     with strict_promotion():
-        row.recurrence.init(jax.random.key(0), WIDTH)
+        row.recurrence.init(jax.random.key(0), row.width)
         jax.eval_shape(functools.partial(gradients, **flags), params, low, state)
         for x in (np.float32(low), low[:, :1]):
             jax.eval_shape(gradients, params, x, None)
@@ -270,7 +269,7 @@ def test_future_reaches_past_in_two_directions(row):
 @rows(fast=(), full=("dlr", "s5", "selective", "fru", "gru"))
 def test_transformations_compose(row):
     p = problem(row, 7)
-    other = row.recurrence.init(jax.random.key(2), WIDTH)
+    other = row.recurrence.init(jax.random.key(2), row.width)
     many = [p, p._replace(params=jax.tree.map(np.asarray, other))]
     both = jax.tree.map(lambda *leaves: np.stack(leaves), *(q.params for q in many))
 

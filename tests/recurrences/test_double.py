@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.oracle import assert_close
-from tests.recurrences.cases import EVERY_METHOD, METHODS, WIDTH, problem, rows
+from tests.recurrences.cases import EVERY_METHOD, METHODS, problem, rows
 from tests.recurrences.table import ROWS
 
 
@@ -26,7 +26,7 @@ def test_double_in_is_double_out(row):
             row.recurrence.apply, in_double(p.params), np.float64(p.x)
         )
         assert y.dtype == jnp.float64
-        assert y.shape == (*p.x.shape[:-1], row.recurrence.d_out(WIDTH))
+        assert y.shape == (*p.x.shape[:-1], row.recurrence.d_out(row.width))
         for leaf in jax.tree.leaves(last):
             assert leaf.dtype in (jnp.float64, jnp.complex128)
 

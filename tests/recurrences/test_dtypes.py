@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from tests.recurrences.cases import EVERY_METHOD, WIDTH, problem, rows
+from tests.recurrences.cases import EVERY_METHOD, problem, rows
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
@@ -32,9 +32,9 @@ def operations(jaxpr, dtype):
 def test_low_parameters_are_converted_before_anything_else(row):
     dtype = jnp.bfloat16
     recurrence = row.recurrence
-    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
+    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), row.width))
     low = rounded({name: np.ones(v.shape) for name, v in params.items()}, dtype)
-    x = np.ones((1, 3, WIDTH), np.float32)
+    x = np.ones((1, 3, row.width), np.float32)
     jaxpr = jax.make_jaxpr(lambda params: recurrence.apply(params, x))(low)
     assert set(operations(jaxpr.jaxpr, dtype)) == {"convert_element_type"}
     for leaf in jaxpr.out_avals:
@@ -73,11 +73,11 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
 def test_one_double_parameter_makes_all_double(row):
     recurrence = row.recurrence
     with jax.enable_x64(True):
-        params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
+        params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), row.width))
         many = {name: np.ones(v.shape, np.float32) for name, v in params.items()}
         first = min(many)
         many[first] = many[first].astype(np.float64)
-        for x in (np.ones((1, 3, WIDTH)), np.ones((1, 3, WIDTH), np.float32)):
+        for x in (np.ones((1, 3, row.width)), np.ones((1, 3, row.width), np.float32)):
             y, last = jax.eval_shape(recurrence.apply, many, x)
             assert y.dtype == x.dtype
             for leaf in jax.tree.leaves(last):
@@ -86,8 +86,8 @@ def test_one_double_parameter_makes_all_double(row):
 
 @rows(brief=True, fast=_FEW)
 def test_numpy_doubles_are_evaluated_in_float32_without_a_warning(row):
-    recurrence, x = row.recurrence, np.ones((1, 3, WIDTH))
-    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
+    recurrence, x = row.recurrence, np.ones((1, 3, row.width))
+    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), row.width))
     # Warnings are errors in all tests.
     y, _ = jax.eval_shape(lambda params: recurrence.apply(params, x), params)
     assert y.dtype == jnp.float32

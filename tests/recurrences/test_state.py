@@ -8,7 +8,6 @@ import numpy as np
 from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import (
-    WIDTH,
     check,
     evaluation,
     expected,
@@ -55,7 +54,7 @@ def test_decoding_gives_the_sequence_token_by_token(row):
 @rows(directions=(1,), fast=(), full=("dlr", "s4", "fru", "selective"))
 def test_initial_state_is_a_fresh_start(row):
     p = problem(row, 7)
-    start = row.recurrence.initial_state((2,), WIDTH)
+    start = row.recurrence.initial_state((2,), row.width)
     run = jax.jit(row.recurrence.apply)
     given = run(p.params, p.x, start)
     chex.assert_trees_all_equal_shapes_and_dtypes(given[1], start)
@@ -64,8 +63,8 @@ def test_initial_state_is_a_fresh_start(row):
 
 @rows(directions=(1,))
 def test_batch_axes_of_a_state_come_first(row):
-    one = row.recurrence.initial_state((), WIDTH)
-    many = row.recurrence.initial_state((3, 2), WIDTH)
+    one = row.recurrence.initial_state((), row.width)
+    many = row.recurrence.initial_state((3, 2), row.width)
     spread = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (3, 2, *leaf.shape)), one)
     chex.assert_trees_all_equal(many, spread)
 
@@ -89,8 +88,8 @@ def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
 @rows(directions=(2,), fast=("dlr_bidirectional",))
 def test_two_directions_take_and_give_no_state(row):
     p = problem(row, 7)
-    assert row.recurrence.initial_state((2,), WIDTH) is None
+    assert row.recurrence.initial_state((2,), row.width) is None
     _, last = jax.jit(row.recurrence.apply)(p.params, p.x)
     assert last is None
     with refuses("state", rule="None"):
-        row.recurrence.apply(p.params, p.x, jnp.zeros((2, WIDTH, 3), jnp.complex64))
+        row.recurrence.apply(p.params, p.x, jnp.zeros((2, row.width, 3), jnp.complex64))

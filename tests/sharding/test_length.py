@@ -18,6 +18,8 @@ from tests.tiers import tiered
 
 BATCH, LENGTH, WIDTH = 8, 24, 2
 CUT = ("dlr_cut_bidirectional", "sgconv_bidirectional", "s4_bidirectional")
+# Widths of their own, where a recurrence has one.
+WIDTHS = {row.recurrence: row.width for row in ROWS.values()}
 SHARDED = {name: row.recurrence for name, row in ROWS.items() if name not in CUT}
 # One of each kind: diagonal states in both directions, and pieces iterated upon.
 FULL = ("dlr_bidirectional", "gru")
@@ -58,11 +60,12 @@ def problem(recurrence):
         values = rng.normal(size=shape) + 1j * rng.normal(size=shape)
         return (values if np.issubdtype(dtype, complex) else values.real).astype(dtype)
 
-    params = recurrence.init(jax.random.key(0), WIDTH)
-    state = recurrence.initial_state((BATCH,), WIDTH)
+    width = WIDTHS.get(recurrence, WIDTH)
+    params = recurrence.init(jax.random.key(0), width)
+    state = recurrence.initial_state((BATCH,), width)
     state = None if state is None else draw(state.shape, state.dtype)
-    x = draw((BATCH, LENGTH, WIDTH))
-    return params, x, state, draw((BATCH, LENGTH, recurrence.d_out(WIDTH)))
+    x = draw((BATCH, LENGTH, width))
+    return params, x, state, draw((BATCH, LENGTH, recurrence.d_out(width)))
 
 
 def with_gradients(apply, recurrence, *, reset, mask, **options):

@@ -46,7 +46,7 @@ class InputDependent(Recurrence, abc.ABC):
     @abc.abstractmethod
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
-    ) -> Float[jax.Array, "..."]:
+    ) -> Inexact[jax.Array, "..."]:
         """Returns zeros, batch axes first."""
 
     @abc.abstractmethod
@@ -61,12 +61,12 @@ class InputDependent(Recurrence, abc.ABC):
         self,
         params: Params,
         x: Activations,
-        state: Float[Array, "..."] | None = None,
+        state: Inexact[Array, "..."] | None = None,
         *,
         reset: Steps | None = None,
         mask: Steps | None = None,
         method: Method = "auto",
-    ) -> tuple[Outputs, Float[jax.Array, "..."]]:
+    ) -> tuple[Outputs, Inexact[jax.Array, "..."]]:
         """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         States are computed one chunk of the length after another and recomputed in the
@@ -148,7 +148,8 @@ def apply_form(
     Raises:
       ValueError: As `Recurrence.apply`, or ``dt`` does not fit.
     """
-    dtype = jax.tree.leaves(params)[0].dtype
+    # Of the input, if there are no parameters.
+    dtype = common_dtype(jnp.float32, *(jax.tree.leaves(params) or [x]))
     # Of the parameters, although zeros are float64 under `jax_enable_x64`.
     complex_state = jnp.iscomplexobj(zeros)
     state_dtype = common_dtype(dtype, jnp.complex64) if complex_state else dtype

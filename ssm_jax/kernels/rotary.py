@@ -11,6 +11,25 @@ from ssm_jax.types import Array, Float, Int
 _THETA = 10_000.0
 
 
+def angles_of(
+    positions: Int[np.ndarray, " l"], width: int, theta: float = _THETA
+) -> Float[np.ndarray, "l k"]:
+    """Returns the angles ``p theta**(-2 i / width)`` of positions ``p``.
+
+    In float64: in float32 the product of a position of 4,096 and a frequency is off by
+    1e-4.
+
+    Args:
+      positions: ``(l,)``.
+      width: Width of a head, twice the number of angles ``i``.
+      theta: Base of the angles.
+
+    Returns:
+      ``(l, width / 2)``.
+    """
+    return positions[:, None] * theta ** (-np.arange(0, width, 2) / width)
+
+
 def rotate(
     x: Float[Array, "*b l h k"],
     first: int = 0,
@@ -45,10 +64,7 @@ def rotate(
       Su et al., `RoFormer <https://arxiv.org/abs/2104.09864>`_, 2021, equation 34
     """
     length, width = x.shape[-3], x.shape[-1]
-    # The angles are formed in float64: in float32 the product of a position of 4,096
-    # and a frequency is off by 1e-4.
-    frequencies = theta ** (-np.arange(0, width, 2) / width)
-    angles = np.arange(first, first + length)[:, None, None] * frequencies
+    angles = angles_of(np.arange(first, first + length), width, theta)[:, None]
     cos, sin = (jnp.asarray(f(angles), x.dtype) for f in (np.cos, np.sin))
     if steps is not None:
         cos, sin = take(cos, steps), take(sin, steps)
