@@ -174,6 +174,7 @@ def test_default_number_of_tokens_reads_several_documents(
     assert lacks in "".join(sentences)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", [5, 8, 13])
 def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatch):
     """Training validates on one batch; `evaluate_run` covers every token once."""

@@ -7,6 +7,7 @@ import pytest
 
 from ssm_jax.kernels import linear_attention
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 LENGTH, HEADS, K, V = 150, 2, 3, 4
 
@@ -63,8 +64,8 @@ def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("name", ["q", "k", "v", "state"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", tiered(["q", "k", "v", "state"], ("v",)))
+@pytest.mark.parametrize("bad", tiered([np.nan, np.inf], full=1))
 def test_values_that_are_not_finite_reach_steps_that_attend_to_them(
     bidirectional, name, bad
 ):
@@ -114,8 +115,8 @@ def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("with_reset", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True]))
+@pytest.mark.parametrize("with_reset", tiered([False, True]))
 def test_bfloat16_is_summed_in_float32(bidirectional, with_reset):
     low = tuple(jnp.asarray(values, jnp.bfloat16) for values in problem())
     reset = np.tile(np.arange(LENGTH) == 0, (2, 1)) if with_reset else None

@@ -30,7 +30,7 @@ DECAYS = {
     "own_real": LogDecay(LOG_ABS),
 }
 DECAYS = jax.tree.map(jnp.asarray, DECAYS)
-each_decay = pytest.mark.parametrize("log", DECAYS.values(), ids=DECAYS.keys())
+each_decay = pytest.mark.parametrize("log", tiered(DECAYS, ["shared_real"]))
 
 
 def table(log, length):
@@ -102,7 +102,9 @@ def test_kernels_keep_the_axes_of_their_weights():
 
 
 SIZES = [(1, 1), (7, 7), (13, 5), (5, 13), (127, 127), (1, 9), (1009, 1009)]
-each_size = pytest.mark.parametrize(("length", "taps"), SIZES, ids=str)
+each_size = pytest.mark.parametrize(
+    ("length", "taps"), tiered(SIZES, SIZES[1:4], unpack=True)
+)
 
 
 # On a TPU by matrix products, which run on any platform.

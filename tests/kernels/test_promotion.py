@@ -94,7 +94,10 @@ def test_program_is_that_of_the_default_settings(function, args):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", [*CONSTANT, *VARYING])
+@pytest.mark.parametrize(
+    "kind",
+    tiered([*CONSTANT, *VARYING], 0, full=("log_phase_lo", "varying_complex")),
+)
 @pytest.mark.parametrize("method", [*SCANS, "fft"])
 def test_each_method_and_kind_of_decay(method, kind):
     if method == "fft" and kind in VARYING:

@@ -16,7 +16,8 @@ MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1] * 5, [0] * 5], bool)
 
 @pytest.mark.parametrize("mask", tiered({"mask": MASK, "all": None}))
 @pytest.mark.parametrize(
-    "head", tiered({"last": LastHead(3), "pooled": PooledHead(3), "step": StepHead(3)})
+    "head",
+    tiered({"last": LastHead(3), "pooled": PooledHead(3), "step": StepHead(3)}, 0),
 )
 def test_head_predicts_from_the_outputs(head, mask, key):
     x = jax.random.normal(key, (4, 5, 2))

@@ -29,6 +29,8 @@ from tests.recurrences.cases import (
 from tests.recurrences.table import ROWS, VARYING
 from tests.tiers import tiered
 
+FEW = ("dlr", "dlr_bidirectional", "selective", "gru")
+
 # All methods of a length share the expected values.
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
@@ -39,14 +41,14 @@ def test_every_method_equals_the_definition(row, method, length):
     check(given, wanted(row, length))
 
 
-@rows(brief=True, fast=EVERY_METHOD)
+@rows(brief=True, fast=FEW, full=EVERY_METHOD)
 def test_auto_equals_the_definition(row):
     p = problem(row, 17)
     given = jax.jit(row.recurrence.apply)(p.params, p.x)
     assert_close(given, wanted(row, 17)[0], 1e-5)
 
 
-@rows(fast=("dlr", "fru"))
+@rows(fast=("dlr", "fru"), full=EVERY_METHOD)
 @pytest.mark.parametrize("length", [2, 17])
 def test_auto_is_one_of_the_methods(row, length):
     p = problem(row, length)
@@ -64,8 +66,8 @@ def test_auto_is_one_of_the_methods(row, length):
 
 @rows(
     methods=("fft", "sequential"),
-    fast=("dlr", "dlr_bidirectional"),
-    full=EVERY_METHOD,
+    fast=("dlr_bidirectional",),
+    full=FEW,
 )
 def test_padding_is_as_if_it_were_not_there(row, method):
     p = problem(row, 7, batch=5, start=True)
@@ -77,7 +79,7 @@ def test_padding_is_as_if_it_were_not_there(row, method):
     assert not np.any(of_x[~MASK])
 
 
-@rows(methods=("sequential",), fast=("dlr_bidirectional", "fru"), full=EVERY_METHOD)
+@rows(methods=("sequential",), fast=("gru",), full=FEW)
 def test_segments_are_separate_sequences(row, method):
     p = problem(row, 7, batch=5, start=True)
     x = np.where(MASK[..., None], p.x, np.nan)
@@ -85,7 +87,7 @@ def test_segments_are_separate_sequences(row, method):
     check(given, expected(row, p, RESET, MASK))
 
 
-@rows(brief=True, fast=("dlr", "fru"), full=EVERY_METHOD)
+@rows(brief=True, fast=("gru",), full=FEW)
 def test_values_that_are_not_finite_stay_in_their_segment(row):
     """Also in gradients, where 0 times infinity is NaN."""
     check_segments(row, "sequential")
@@ -175,7 +177,7 @@ def test_init_draws_from_its_key(row):
     assert any(np.any(one[name] != other[name]) for name in one)
 
 
-@rows(methods=("fft",), fast=("dlr", "sru"))
+@rows(methods=("fft",), fast=("dlr_cut",), full=("dlr", "dlr_cut", "s4", "sgconv"))
 def test_low_precision_is_that_of_input_and_output_only(row, method):
     p = problem(row, row.lengths[-1])
     low = jnp.asarray(p.x, jnp.bfloat16)
@@ -221,7 +223,7 @@ def gradients_of_all(row, method):
     return gradients, (p.params, low, state), flags
 
 
-@rows(brief=True, fast=("dlr", "selective", "gru"), full=EVERY_METHOD)
+@rows(brief=True, fast=("selective", "gru"), full=FEW)
 def test_promotion_is_explicit(row):
     """Under the strictest settings of the caller the program is the same."""
     gradients, args, flags = gradients_of_all(row, "auto")
@@ -267,7 +269,7 @@ def test_future_reaches_past_in_two_directions(row):
     assert np.all(np.abs(changed - y) > 1e-6)
 
 
-@rows(fast=(), full=("dlr", "s5", "selective", "fru", "gru"))
+@rows(fast=(), full=("dlr", "gru"))
 def test_transformations_compose(row):
     p = problem(row, 7)
     other = row.recurrence.init(jax.random.key(2), WIDTH)

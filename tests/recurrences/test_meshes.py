@@ -12,7 +12,7 @@ from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.recurrences.families.modes import SISOModes
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from tests import meshes
-from tests.recurrences.cases import evaluation, problem, rows
+from tests.recurrences.cases import EVERY_METHOD, evaluation, problem, rows
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
@@ -62,12 +62,12 @@ def check_row(row, flags, method="auto", **options):
     meshes.check_types(functools.partial(function, params), *sharded, **options)
 
 
-@rows(brief=True, fast=[name for name, row in ROWS.items() if not row.brief])
+@rows(brief=True, fast=("dlr_cut", "selective", "gru"), full=EVERY_METHOD)
 def test_types_of_sharded_rows_agree(row):
     check_row(row, FLAGS["flags"])
 
 
-@rows(brief=True, fast=("dlr", "smoothing", "dlr_cut", "selective"))
+@rows(brief=True, fast=("dlr_cut", "selective"), full=EVERY_METHOD)
 def test_types_of_sharded_channels_agree(row):
     """Also of recurrences that gather the channels, as decays depend on all of them."""
     check_row(row, FLAGS["flags"], spec=meshes.CHANNELS)
@@ -85,7 +85,7 @@ def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("flags",)))
-@rows(brief=True, full=("dlr", "s5", "selective", "fru"))
+@rows(brief=True, full=("dlr", "selective"))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, kind):
     check_values(row, flags, kind)
 
@@ -136,7 +136,9 @@ def test_kernels_in_pallas_are_evaluated_on_the_rows_of_each_device(name, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["sequential", "chunked", "pallas"])
+@pytest.mark.parametrize(
+    "method", tiered(["sequential", "chunked", "pallas"], 0, full=1)
+)
 def test_states_and_flags_that_all_devices_hold_are_sharded_as_the_rows(method):
     function, arrays = with_flags(ROWS["dlr"], FLAGS["plain"], method)
     params, x, state, weights, _ = arrays

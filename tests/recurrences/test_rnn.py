@@ -210,6 +210,8 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
             "sigmoid": ("sigmoid", nn.sigmoid),
             "identity": ("identity", lambda x: x),
         },
+        ["identity"],
+        full=["identity", "tanh"],
         unpack=True,
     ),
 )

@@ -305,7 +305,7 @@ def of_batches(predictions, expected, mask, targets, weight):
     return metrics(total(parts))
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("kind", tiered(list(PROBLEMS), ("regression",)))
 @pytest.mark.parametrize(
     "change", tiered(SCORES, ("shifted", "large", "tied", "constant"))
 )
@@ -349,7 +349,7 @@ CLASSES = {
     "class 2 in the second batch alone": ([[0, 1, 1], [2]], [[0, 1, 0], [2]]),
 }
 each_classes = pytest.mark.parametrize(
-    ("batches", "predicted"), tiered(CLASSES, unpack=True)
+    ("batches", "predicted"), tiered(CLASSES, list(CLASSES)[1:2], unpack=True)
 )
 
 

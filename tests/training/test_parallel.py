@@ -28,7 +28,7 @@ TASK = Shift(length=16, n_shifts=2)
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 BATCH_SIZE, STEPS = 16, 3
 
-each_kind = pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"]))
+each_kind = pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"], full=1))
 
 
 class Row(NamedTuple):

@@ -52,6 +52,7 @@ def batch():
     return batch._replace(loss_mask=mask)
 
 
+@pytest.mark.full
 def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
     run, state = start
 
@@ -77,6 +78,7 @@ def test_batch_without_targets_changes_no_parameter(start, step, batch):
     assert sums["loss"].total == sums["loss"].count == 0
 
 
+@pytest.mark.full
 def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     run, state = start
     run = dataclasses.replace(run, transform=optax.set_to_zero())

@@ -42,7 +42,7 @@ def split(monkeypatch):
 
 
 @starts
-@pytest.mark.parametrize("name", tiered(STATES))
+@pytest.mark.parametrize("name", tiered(STATES, 0, full=["s5", "lru"]))
 def test_states_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
@@ -51,7 +51,7 @@ def test_states_by_blocks(name, start, split):
 
 
 @starts
-@pytest.mark.parametrize("name", tiered(CONVOLVED, full=1))
+@pytest.mark.parametrize("name", tiered(CONVOLVED, 0, full=1))
 def test_convolutions_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
