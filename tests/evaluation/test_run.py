@@ -125,7 +125,7 @@ def test_other_data_have_records_of_their_own(trained, tmp_path):
     assert report.row_of(WorkDir(trained))["corpus"]["folder"] == "moved"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
     max_tokens_used = []
     measure = run_module.losses_by_length

@@ -85,7 +85,7 @@ def test_vmap_over_decays_is_one_after_another(method):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", tiered(METHODS, 0, full=(*FEW, "pallas")))
+@pytest.mark.parametrize("method", tiered(METHODS, 0, full=("associative", "pallas")))
 def test_vmap_over_batches_is_one_after_another(method):
     decay, p = make("log_phase", (3, 5, N))
     over = jax.vmap(plain(method), in_axes=(None, 0, 0, 0, 0))

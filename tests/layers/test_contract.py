@@ -43,11 +43,7 @@ def close(given, expected, atol=2e-5):
 
 
 @rows(
-    fast=(
-        *("recurrent", "softmax", "softmax_causal", "softmax_rotary"),
-        *("linear_causal", "short_convolution"),
-    ),
-    full=CONTRACT,
+    fast=("recurrent", "softmax", "linear_causal", "short_convolution"), full=CONTRACT
 )
 def test_output_has_shape_and_dtype_of_the_input(row):
     (y, last), _ = evaluate_whole(row)
@@ -176,7 +172,7 @@ def test_values_that_are_not_finite_stay_in_their_segment(row):
             assert not np.any(np.isfinite(reached))
 
 
-@rows(fast=("softmax_rotary", "linear_causal"), full=FEW)
+@rows(fast=("softmax_rotary",), full=FEW)
 def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     mask, reset = MASK[2], np.arange(LENGTH) == HALF
     flags = {"mask": mask, "reset": reset}
@@ -238,7 +234,7 @@ def test_rows_of_a_batch_are_independent(row):
     assert np.all(np.any(changed[0][1] != y[1], -1))
 
 
-@rows(drops=True)
+@rows(fast=("glu", "softmax"), drops=True)
 def test_dropout_is_active_only_in_training(row):
     # Outside of training no key is given.
     (calm, _), _ = evaluate_whole(row)

@@ -85,7 +85,7 @@ def given(recurrence, key):
 
 
 @each
-@pytest.mark.parametrize("method", tiered(["sequential", "associative"], full=1))
+@pytest.mark.parametrize("method", tiered(["sequential", "associative"], 0, full=1))
 def test_outputs_states_and_gradients_are_those_of_the_loop(recurrence, method, given):
     params, x, dt, state, reset, mask = given
 

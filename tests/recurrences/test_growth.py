@@ -138,7 +138,9 @@ BOUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", tiered([name for name, _ in BOUNDED.values()], 2))
+@pytest.mark.parametrize(
+    "name", tiered([name for name, _ in BOUNDED.values()], 2, full=4)
+)
 def test_bounded_decays_are_bounded_for_all_parameters(name):
     recurrence = ROWS[name].recurrence
 

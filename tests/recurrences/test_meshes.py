@@ -111,7 +111,9 @@ def check_values(row, flags, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind, spec", COMPILED)
+@pytest.mark.parametrize(
+    ("kind", "spec"), tiered(COMPILED, full=len(meshes.KINDS), unpack=True)
+)
 def test_fft_without_a_gradient_compiles(kind, spec):
     """A layout that XLA gives the values alone made its FFT fail."""
     dlr, (params, x, *_) = ROWS["dlr"].recurrence, with_flags(ROWS["dlr"], {})[1]

@@ -30,7 +30,7 @@ each = pytest.mark.parametrize(
     tiered(
         CASES,
         fast=["dlr_real"],
-        full=["dlr", "dlr_bidirectional", "dlr_real", "dlr_sum", "dlr_unit", "dss"],
+        full=["dlr", "dlr_bidirectional", "dlr_real", "dlr_sum", "dlr_unit"],
     ),
 )
 

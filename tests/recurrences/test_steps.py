@@ -81,7 +81,9 @@ SMOOTHING = ("smoothing", "smoothing_real", "smoothing_bare")
 
 
 @pytest.mark.parametrize("small_change", tiered([False, True]))
-@pytest.mark.parametrize("name", tiered(SMOOTHING, ("smoothing_real",)))
+@pytest.mark.parametrize(
+    "name", tiered(SMOOTHING, ("smoothing_real",), full=("smoothing_real", "smoothing"))
+)
 def test_step_of_smoothing_is_finite_where_the_sequence_is(name, small_change):
     """10,000 channels: parameters up to 1e30, so ``|lambda|`` to 0 and overflow."""
     row, rng, d = STEPPED[name], np.random.default_rng(0), 10_000

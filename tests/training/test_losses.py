@@ -349,7 +349,8 @@ CLASSES = {
     "class 2 in the second batch alone": ([[0, 1, 1], [2]], [[0, 1, 0], [2]]),
 }
 each_classes = pytest.mark.parametrize(
-    ("batches", "predicted"), tiered(CLASSES, list(CLASSES)[1:2], unpack=True)
+    ("batches", "predicted"),
+    tiered(CLASSES, list(CLASSES)[1:2], full=list(CLASSES)[1:], unpack=True),
 )
 
 

@@ -176,7 +176,7 @@ def test_model_that_does_not_fit_the_task_is_refused(head):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.full), (200, 1)]
+    ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.nightly), (200, 1)]
 )
 def test_solver_iterations_and_fallbacks_are_among_the_metrics(scale, fallbacks):
     task = Mixture(length=96, n_train=8)
