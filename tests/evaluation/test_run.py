@@ -100,7 +100,7 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_other_data_have_records_of_their_own(trained, tmp_path):
     """Copied data are those of the run; others never replace its results."""
     own = Path(restore(trained).task.data_dir)

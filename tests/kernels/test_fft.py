@@ -30,7 +30,9 @@ DECAYS = {
     "own_real": LogDecay(LOG_ABS),
 }
 DECAYS = jax.tree.map(jnp.asarray, DECAYS)
-each_decay = pytest.mark.parametrize("log", tiered(DECAYS, ["shared_real"]))
+each_decay = pytest.mark.parametrize(
+    "log", tiered(DECAYS, ["shared_real"], full=["shared_real", "own"])
+)
 
 
 def table(log, length):

@@ -51,7 +51,7 @@ def values_and_gradients(**options):
 @pytest.mark.parametrize(
     ("method", "inner", "chunk"),
     [
-        pytest.param("picard", "associative", None, marks=pytest.mark.full),
+        pytest.param("picard", "associative", None, marks=pytest.mark.nightly),
         pytest.param("picard", "sequential", 7, marks=pytest.mark.nightly),
         pytest.param("newton", "chunked", None, marks=pytest.mark.nightly),
         pytest.param("newton", "associative", 23, marks=pytest.mark.nightly),

@@ -35,7 +35,7 @@ CONTRACT = (
     *("softmax_rotary", "linear", "linear_causal", "local_causal", "rotary_causal"),
     "short_convolution",
 )
-FEW = ("mamba", "softmax_rotary", "linear_causal", "local_causal")
+FEW = ("mamba", "softmax_rotary", "linear_causal")
 
 
 def close(given, expected, atol=2e-5):

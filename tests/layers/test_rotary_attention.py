@@ -112,7 +112,7 @@ LAYERS = {
         HEADS, window=LENGTH, bidirectional=True
     ),
 }
-FEW = ("window_bidirectional", "feedforward", "window")
+FEW = ("window_bidirectional", "feedforward")
 FLAGS = {"packed": ("mask", "reset"), "plain": (), "padded": ("mask",)}
 
 

@@ -65,7 +65,7 @@ def test_double_kernel_from_the_generating_function_is_the_definition(name):
     directions=(1,),
     brief=True,
     fast=("ema", "s4", "selective"),
-    full=("ema", "s4", "selective", "dlr", "gru"),
+    full=("ema", "s4", "selective"),
 )
 def test_states_have_the_dtype_of_the_parameters(row, method):
     recurrence, p = row.recurrence, problem(row, 17)

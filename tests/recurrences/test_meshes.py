@@ -12,7 +12,7 @@ from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.recurrences.families.modes import SISOModes
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from tests import meshes
-from tests.recurrences.cases import EVERY_METHOD, evaluation, problem, rows
+from tests.recurrences.cases import evaluation, problem, rows
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
@@ -43,6 +43,8 @@ COMPILED = [
     *[(kind, meshes.ROWS) for kind in meshes.KINDS],
     *[(kind, meshes.CHANNELS) for kind in ("explicit", "carried")],
 ]
+# One of each family, of both directions and with a cut kernel.
+FEW = ("dlr", "dlr_bidirectional", "dlr_cut", "selective", "gru")
 METHODS = ("auto", "sequential", "associative", "chunked", "fft", "pallas")
 
 
@@ -62,12 +64,12 @@ def check_row(row, flags, method="auto", **options):
     meshes.check_types(functools.partial(function, params), *sharded, **options)
 
 
-@rows(brief=True, fast=("dlr_cut", "selective", "gru"), full=EVERY_METHOD)
+@rows(brief=True, fast=("dlr_cut", "selective", "gru"), full=FEW)
 def test_types_of_sharded_rows_agree(row):
     check_row(row, FLAGS["flags"])
 
 
-@rows(brief=True, fast=("dlr_cut", "selective"), full=EVERY_METHOD)
+@rows(brief=True, fast=("dlr_cut", "selective"), full=FEW)
 def test_types_of_sharded_channels_agree(row):
     """Also of recurrences that gather the channels, as decays depend on all of them."""
     check_row(row, FLAGS["flags"], spec=meshes.CHANNELS)
@@ -85,7 +87,7 @@ def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("flags",)))
-@rows(brief=True, full=("dlr", "selective"))
+@rows(brief=True, full=("dlr",))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, kind):
     check_values(row, flags, kind)
 
@@ -93,9 +95,7 @@ def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, ki
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
-@pytest.mark.parametrize(
-    "name", tiered([*DIAGONAL, "selective"], 0, full=("dlr", "selective"))
-)
+@pytest.mark.parametrize("name", tiered([*DIAGONAL, "selective"], 0, full=("dlr",)))
 def test_sharded_channels_have_the_values_and_gradients_of_one_device(
     name, flags, kind
 ):

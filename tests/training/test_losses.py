@@ -402,7 +402,7 @@ def test_balanced_batch_without_targets_has_zeros():
 
 
 @each_kind
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", tiered(["bfloat16", "float16"], ("float16",)))
 def test_loss_of_half_precision_is_that_of_the_same_numbers(
     targets, class_weight, dtype
 ):

@@ -69,7 +69,7 @@ def batches(padded: bool) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module", params=tiered(ROWS, 0, full=("carried", "batch norm")))
+@pytest.fixture(scope="module", params=tiered(ROWS, 0, full=("carried",)))
 def case(request):
     """A row, its run and first state, and what one device makes of it, unmapped."""
     row = request.param

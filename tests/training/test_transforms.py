@@ -484,7 +484,7 @@ VALUES = {
 
 @pytest.mark.parametrize(
     ("fields", "kind", "n_devices"),
-    tiered(VALUES, fast=(), full=["one", "shard_map"], unpack=True),
+    tiered(VALUES, fast=(), full=["shard_map"], unpack=True),
 )
 def test_value_is_the_loss_that_is_minimized(fields, kind, n_devices):
     """Over all rows and devices, with the penalty of the states."""
