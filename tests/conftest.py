@@ -3,13 +3,13 @@
 There are three tiers:
 
 * fast (no option): tests without a mark, on one CPU device and without subprocesses.
-  Every row of every contract table once: length 17, sequential with its gradient,
-  ``auto`` by value; doctests.
-* ``--full``: adds the tests marked ``full``, on eight CPU devices: all methods,
+  Every row of the table of recurrences once: length 17, sequential with its gradient.
+  Of other tests cheap rows; doctests.
+* ``--full``: adds the tests marked ``full``, on eight CPU devices: each method, several
   lengths, gradients and dtypes, several devices and processes, the programs. Shape
   annotations are checked at every call.
-* ``--nightly``: adds the tests marked ``nightly``: 131,072 steps, kill trials,
-  10,000 generated tokens, the cells of the documentation.
+* ``--nightly``: adds the tests marked ``nightly``: all rows by all methods, 131,072 steps,
+  kill trials, 10,000 generated tokens, the cells of the documentation.
 
 A test that needs several devices or starts a process is marked ``full``. Tests of
 other tiers are deselected, not skipped.

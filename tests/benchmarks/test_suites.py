@@ -229,7 +229,7 @@ CASES = {
     ),
 }
 FAST = ("powers",)
-FULL = ("recurrence", "selective", "lengths", "roofline", "costs", "pallas")
+FULL = ("selective", "pallas")
 
 
 def test_every_suite_has_a_case():

@@ -8,6 +8,7 @@ import pytest
 
 from ssm_jax.cli import main
 from tests.cli import programs
+from tests.tiers import tiered
 
 
 def ssm_jax(monkeypatch, *words):
@@ -59,8 +60,7 @@ def test_environment_that_is_no_number_is_one_line(monkeypatch, capsys):
     assert line.startswith("error: `JAX_NUM_PROCESSES` must be a number, got 'two'")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("words", ["--help", "report --help"])
+@pytest.mark.parametrize("words", tiered(["--help", "report --help"], 0, full=1))
 def test_reader_of_the_output_may_leave(words):
     script = "from ssm_jax.cli.main import main; main()"
     read, write = os.pipe()

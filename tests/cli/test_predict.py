@@ -13,7 +13,6 @@ from ssm_jax.cli.templates.labelled import classify, regress
 from ssm_jax.evaluation import predict, restore
 from ssm_jax.training import WorkDir, train
 from tests.cli import programs
-from tests.tiers import tiered
 
 HOURS = 900
 
@@ -123,7 +122,8 @@ def test_initial_state_is_evaluated_and_restored_by_its_step(folder):
     assert (folder / "run" / "statistics.npz").exists()
 
 
-@pytest.mark.parametrize("kind", tiered(["arrays", "table"], 0, full=1))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["arrays", "table"])
 def test_new_labelled_examples_are_evaluated_apart(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

@@ -116,6 +116,7 @@ def test_state_is_that_of_the_recurrence(recurrence):
     assert jnp.iscomplexobj(state) == (kind == "complex")
 
 
+@pytest.mark.full
 @each_recurrence
 def test_methods_are_those_that_are_not_refused(recurrence):
     listed = re.findall(r"`(\w+)`", ROWS[type(recurrence).__name__][4]) or METHODS

@@ -39,7 +39,8 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 
 
 @pytest.fixture(
-    scope="module", params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)})
+    scope="module",
+    params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)}, full=1),
 )
 def trained(request):
     """A model and variables large enough for distinct predictions."""
@@ -65,6 +66,7 @@ def generate_tokens(model, variables, prompts, n, **options):
     return np.stack([step.tokens for step in itertools.islice(steps, n)], 1)
 
 
+@pytest.mark.full
 def test_greedy_text_is_the_argmax_of_the_parallel_model(trained):
     model, variables = trained
     prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
@@ -87,7 +89,7 @@ def test_rows_are_independent(trained):
     np.testing.assert_array_equal(both[0], alone[0])
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(top_k=5)])
+@pytest.mark.parametrize("sampling", tiered([GREEDY, Sampling(top_k=5)]))
 def test_text_does_not_depend_on_the_block_size(trained, sampling):
     model, variables = trained
     options = {"sampling": sampling, "seed": 5}
@@ -230,7 +232,7 @@ def test_head_of_more_tokens_than_the_encoder_is_refused():
         next(generate(model, variables, [[1]]))
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling()])
+@pytest.mark.parametrize("sampling", tiered([GREEDY, Sampling()]))
 def test_logits_that_are_nan_are_no_token(trained, sampling):
     model, variables = trained
     first = next(generate(model, variables, [[1], [2]], sampling=sampling))
@@ -265,7 +267,8 @@ def test_block_size_must_be_positive(trained):
             "mamba": Mamba(),
             "one_tap": Recurrent(SGConv(length=1, d_state=1)),
         },
-        ["windows"],
+        ["one_tap"],
+        full=["one_tap", "windows"],
     ),
 )
 def test_layers_with_states_decode(layer):

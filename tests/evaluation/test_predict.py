@@ -34,6 +34,7 @@ from ssm_jax.tasks.series.columns import Table
 from ssm_jax.training import TrainConfig
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 WINDOW, HORIZON, HOURS = 24, 6, 500
 TRAINING = TrainConfig(steps=1, batch_size=32)
@@ -193,13 +194,16 @@ def test_series_that_is_new_is_predicted_by_its_own_statistics(tmp_path):
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {"missing": "last"},
-        {"missing": "interpolate", "mark_missing": False},
-        {"missing": "last", "step": "1h"},
-        {"missing": "last", "step": "2h", "calendar": ("hour",)},
-    ],
-    ids=["last", "interpolate", "step", "average"],
+    tiered(
+        {
+            "last": {"missing": "last"},
+            "interpolate": {"missing": "interpolate", "mark_missing": False},
+            "step": {"missing": "last", "step": "1h"},
+            "average": {"missing": "last", "step": "2h", "calendar": ("hour",)},
+        },
+        ["average"],
+        full=["average", "interpolate"],
+    ),
 )
 def test_stream_of_rows_is_the_prediction_of_all_so_far(tmp_path, fields):
     level = LEVEL.copy()

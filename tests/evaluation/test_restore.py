@@ -22,6 +22,8 @@ from tests.bad_inputs import refuses
 from tests.cli import programs
 from tests.training import tiny
 
+pytestmark = pytest.mark.full  # Of a run on eight devices.
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -145,7 +147,6 @@ def test_restoring_does_not_modify_the_workdir(run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-@pytest.mark.full
 def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
     run, monkeypatch, caplog, capsys
 ):

@@ -100,7 +100,7 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_other_data_have_records_of_their_own(trained, tmp_path):
     """Copied data are those of the run; others never replace its results."""
     own = Path(restore(trained).task.data_dir)
@@ -125,7 +125,7 @@ def test_other_data_have_records_of_their_own(trained, tmp_path):
     assert report.row_of(WorkDir(trained))["corpus"]["folder"] == "moved"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
     max_tokens_used = []
     measure = run_module.losses_by_length
@@ -174,6 +174,7 @@ def test_default_number_of_tokens_reads_several_documents(
     assert lacks in "".join(sentences)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", [5, 8, 13])
 def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatch):
     """Training validates on one batch; `evaluate_run` covers every token once."""

@@ -316,13 +316,8 @@ def describe(leaf):
     ("file", "variant"),
     tiered(
         [(file, variant) for file, variants in STEPS.items() for variant in variants],
-        fast=[(listops, ""), (imdb, "model=fru")],
-        # The others are trained below.
-        full=[
-            (file, variants[0])
-            for file, variants in STEPS.items()
-            if file not in (digits, longssm_text)
-        ],
+        fast=[(listops, "")],
+        full=[(listops, ""), (imdb, "model=fru")],
         unpack=True,
     ),
 )
@@ -361,7 +356,8 @@ SLOW = {
 
 
 @pytest.mark.parametrize(
-    ("file", "variant"), tiered(list(dict.fromkeys(LEARNING)), full=4, unpack=True)
+    ("file", "variant"),
+    tiered(list(dict.fromkeys(LEARNING)), 0, full=LEARNING[:1], unpack=True),
 )
 def test_shrunk_experiment_trains(file, variant, sets_dir):
     """The loss of one batch falls by a stated factor when it is trained on alone."""
@@ -389,7 +385,7 @@ TRAINED = [
 
 @pytest.mark.parametrize(
     ("file", "variant"),
-    tiered(list(dict.fromkeys(TRAINED)), 0, full=2, unpack=True),
+    tiered(list(dict.fromkeys(TRAINED)), 0, full=1, unpack=True),
 )
 def test_shrunk_experiment_compiles_each_program_once(
     file, variant, sets_dir, tmp_path

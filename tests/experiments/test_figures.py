@@ -47,7 +47,7 @@ def test_there_are_figures_of_each_paper():
     assert len(ALONE) == len(FIGURES) - len(NEED_DATA)
 
 
-@pytest.mark.parametrize("name", tiered(ALONE, 0, full=QUICK[:3]))
+@pytest.mark.parametrize("name", tiered(ALONE, 0, full=1))
 def test_figure_is_drawn_into_a_new_folder(name, tmp_path, monkeypatch, capsys):
     output = tmp_path / "new" / "figure.png"
     assert programs.run(monkeypatch, name, f"--output={output}") in (0, None)

@@ -132,7 +132,7 @@ def test_forward_pass_takes_any_length(layer, key):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("length", [None, 8])
+@pytest.mark.parametrize("length", tiered([None, 8], 0, full=1))
 def test_fixed_length_is_explained(length, tmp_path, key):
     pytest.importorskip("flatbuffers")
     # Angles of positions are formed on the host, for a length that is known.

@@ -7,6 +7,7 @@ import pytest
 
 from ssm_jax.kernels import linear_attention
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 LENGTH, HEADS, K, V = 150, 2, 3, 4
 
@@ -17,7 +18,7 @@ def problem(length=LENGTH):
     return q, k, rng.normal(size=(2, length, HEADS, V)).astype(np.float32)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True]))
 def test_chunks_equal_the_quadratic_form(bidirectional):
     q, k, v = problem()
     weights = np.einsum("bihk,bjhk->bhij", np.float64(q), k)
@@ -47,8 +48,8 @@ def test_steps_without_valid_keys_return_zeros():
     np.testing.assert_array_equal(state[1], 0)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("with_reset", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True]))
+@pytest.mark.parametrize("with_reset", tiered([False, True]))
 def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
     q, k, v = problem()
     mask = np.random.default_rng(1).random((2, LENGTH)) < 0.8
@@ -63,8 +64,8 @@ def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("name", ["q", "k", "v", "state"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", tiered(["q", "k", "v", "state"], ("v",)))
+@pytest.mark.parametrize("bad", tiered([np.nan, np.inf], full=1))
 def test_values_that_are_not_finite_reach_steps_that_attend_to_them(
     bidirectional, name, bad
 ):
@@ -105,7 +106,7 @@ def test_values_that_are_not_finite_reach_steps_that_attend_to_them(
         np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True]))
 def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
     flags = {"reset": np.arange(9) == 4, "mask": np.arange(9) != 2}
     of_each = {name: np.tile(flag, (2, 1)) for name, flag in flags.items()}
@@ -114,8 +115,8 @@ def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("with_reset", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True]))
+@pytest.mark.parametrize("with_reset", tiered([False, True]))
 def test_bfloat16_is_summed_in_float32(bidirectional, with_reset):
     low = tuple(jnp.asarray(values, jnp.bfloat16) for values in problem())
     reset = np.tile(np.arange(LENGTH) == 0, (2, 1)) if with_reset else None

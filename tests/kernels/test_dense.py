@@ -49,7 +49,7 @@ def test_outputs_and_last_state_are_those_of_the_definition(evaluate, length):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("length", tiered(LENGTHS[2:], (17,)))
+@pytest.mark.parametrize("length", tiered(LENGTHS[2:], (17,), full=(17,)))
 def test_blocks_have_the_gradients_of_steps(length):
     system, x, state, c, c_last = drawn(length)
 

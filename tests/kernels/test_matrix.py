@@ -123,7 +123,9 @@ def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
             assert_near(given[2][name], expected, of_gradient)
 
 
-@pytest.mark.parametrize("case", tiered(CASES, ("delta", "entry")))
+@pytest.mark.parametrize(
+    "case", tiered(CASES, ("one",), full=("one", "none", "entry", "delta"))
+)
 def test_methods_equal_the_definition(case):
     rng = np.random.default_rng(0)
     for kind in DECAYS if case.decay != "none" else ("zero",):
@@ -172,7 +174,7 @@ def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng):
         assert_near(state, last, 2e-5)
 
 
-@pytest.mark.parametrize("case", tiered(CASES, ("delta",)))
+@pytest.mark.parametrize("case", tiered(CASES, ("head",), full=("head", "delta")))
 def test_gradient_across_a_reset_is_exactly_zero(case):
     if case.length < 30:
         pytest.skip("is too short for the reset")
@@ -247,6 +249,7 @@ def test_numbers_at_padding_do_not_matter():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.full
 def test_bfloat16_is_summed_in_float32():
     case, rng = CASES["delta"], np.random.default_rng(5)
     arrays = problem(case, rng, "slow")
@@ -260,9 +263,7 @@ def test_bfloat16_is_summed_in_float32():
     np.testing.assert_array_equal(last, expected_last)
 
 
-@pytest.mark.parametrize(
-    "length", [70, pytest.param(200_000, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("length", tiered([70, 200_000], 0, full=1))
 def test_single_steps_equal_one_call(length):
     case, rng = Case(length, 1, 2, delta=True), np.random.default_rng(6)
     arrays = problem(case, rng, "slow")

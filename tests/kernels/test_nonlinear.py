@@ -51,11 +51,11 @@ def values_and_gradients(**options):
 @pytest.mark.parametrize(
     ("method", "inner", "chunk"),
     [
-        pytest.param("picard", "associative", None, marks=pytest.mark.full),
-        pytest.param("picard", "sequential", 7, marks=pytest.mark.full),
-        pytest.param("newton", "chunked", None, marks=pytest.mark.full),
-        pytest.param("newton", "associative", 23, marks=pytest.mark.full),
-        ("newton", "sequential", 10),
+        pytest.param("picard", "associative", None, marks=pytest.mark.nightly),
+        pytest.param("picard", "sequential", 7, marks=pytest.mark.nightly),
+        pytest.param("newton", "chunked", None, marks=pytest.mark.nightly),
+        pytest.param("newton", "associative", 23, marks=pytest.mark.nightly),
+        pytest.param("newton", "sequential", 10, marks=pytest.mark.full),
     ],
 )
 def test_iterations_converge_to_the_recurrence(method, inner, chunk, reset):
@@ -152,7 +152,7 @@ CLOSED_OVER = {
 }
 
 
-@pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER), full=1))
+@pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER), 0, full=1))
 @pytest.mark.parametrize(
     "options",
     tiered({"picard": {"chunk": 10}, "newton": {"method": "newton"}}, full=1),
@@ -201,7 +201,9 @@ def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["sequential", "picard", "newton"])
+@pytest.mark.parametrize(
+    "method", tiered(["sequential", "picard", "newton"], full=["picard"])
+)
 def test_solver_runs_in_shard_map(method):
     """Runs in `jax.shard_map` with the check of varying mesh axes."""
     auto = (jax.sharding.AxisType.Auto,)
@@ -231,7 +233,14 @@ def test_states_of_low_precision_are_computed_in_float32(method):
     assert_close(h, np.asarray(expected), 2e-6)
 
 
-@pytest.mark.parametrize("method", tiered(["picard", "sequential", "newton"]))
+@pytest.mark.parametrize(
+    "method",
+    tiered(
+        ["picard", "sequential", "newton"],
+        ("sequential",),
+        full=("sequential", "newton"),
+    ),
+)
 def test_states_have_the_widest_dtype_of_the_arguments(method):
     with jax.enable_x64(True):
         given = {"params": PARAMS, "x": X, "h0": H0, "decay": DECAY}

@@ -36,20 +36,24 @@ LENGTHS = (1, 2, 3, 127, 1000, 8191)
 DIRECTIONS = {"forward": False, "reverse": True}
 
 each_scan = pytest.mark.parametrize("method", SCANS)
-each_length = pytest.mark.parametrize("length", tiered(LENGTHS, (127,)))
-each_direction = pytest.mark.parametrize(
-    "reverse", DIRECTIONS.values(), ids=DIRECTIONS.keys()
+each_length = pytest.mark.parametrize(
+    "length", tiered(LENGTHS, (127,), full=(1, 127, 8191))
 )
+each_direction = pytest.mark.parametrize("reverse", tiered(DIRECTIONS))
 
 
-@pytest.mark.parametrize("kind", tiered(KINDS, ("log_phase_lo",)))
+@pytest.mark.parametrize(
+    "kind", tiered(KINDS, ("real",), full=("real", "log_phase_lo", "varying_complex"))
+)
 @each_scan
 def test_scans_are_the_loop(method, kind):
     decay, p = make(kind, (3, 7, N), reset=RESET)
     check(decay, p, method, 1e-6)
 
 
-@pytest.mark.parametrize("kind", tiered(("complex", *VARYING), ("varying_complex",)))
+@pytest.mark.parametrize(
+    "kind", tiered(("varying_real", "complex", "varying_complex"), 0, full=2)
+)
 @each_scan
 def test_scans_in_reverse_are_the_loop(method, kind):
     decay, p = make(kind, (3, 7, N), reset=RESET, reverse=True)
@@ -57,7 +61,9 @@ def test_scans_in_reverse_are_the_loop(method, kind):
 
 
 @each_direction
-@pytest.mark.parametrize("kind", tiered(list(CONSTANT), ("log_phase",)))
+@pytest.mark.parametrize(
+    "kind", tiered(list(CONSTANT), ("real",), full=("real", "log_phase_lo"))
+)
 def test_fft_is_the_loop(kind, reverse):
     decay, p = make(kind, (3, 7, N), reverse=reverse)
     check(decay, p, "fft", 1e-6)
@@ -71,7 +77,7 @@ def test_constant_decay_of_any_length(method, length):
     check(decay, p, method, 2e-5)
 
 
-@pytest.mark.parametrize("kind", tiered(("real", "log_phase"), ("log_phase",)))
+@pytest.mark.parametrize("kind", tiered(("real", "log_phase")))
 @each_direction
 def test_stretches_with_resets_are_the_loop(kind, reverse):
     # 32 stretches of 32 steps and 13 more; segments end within and at stretches.
@@ -81,9 +87,11 @@ def test_stretches_with_resets_are_the_loop(kind, reverse):
     check(decay, p, "sequential", 1e-5)
 
 
-@each_direction
-@pytest.mark.parametrize("kind", tiered(("real", *VARYING), ("varying_real",)))
-@each_scan
+@pytest.mark.parametrize("reverse", tiered(DIRECTIONS, full=1))
+@pytest.mark.parametrize(
+    "kind", tiered(("varying_real", "real", "varying_complex"), full=2)
+)
+@pytest.mark.parametrize("method", tiered(SCANS, 2))
 def test_values_that_are_not_finite_do_not_cross_resets(method, kind, reverse):
     # Three segments; those on both sides of the second are as if it were finite.
     reset = np.isin(np.arange(10), [3, 7])
@@ -106,7 +114,7 @@ def test_values_that_are_not_finite_do_not_cross_resets(method, kind, reverse):
 
 
 @each_scan
-@pytest.mark.parametrize("kind", tiered(("real", "log", "varying_real"), ("real",)))
+@pytest.mark.parametrize("kind", tiered(("varying_real", "real", "log"), full=2))
 def test_initial_state_that_is_not_finite_does_not_cross_a_reset(method, kind):
     decay, p = make(kind, (3, N))
     states = functools.partial(
@@ -122,7 +130,7 @@ def test_program_of_a_real_decay_has_no_complex_values(method):
     assert "complex" not in evaluate.lower(decay, *p[1:6], **options).as_text()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 6, 8, 13, 64, 100])
+@pytest.mark.parametrize("length", tiered([1, 2, 3, 6, 8, 13, 64, 100], 6))
 def test_elements_of_a_call_span_the_steps_of_its_level(length):
     called = []
 
@@ -172,7 +180,7 @@ def piece(decay, b, h0, *, reverse, method):
 @pytest.mark.parametrize(
     "sizes", tiered([(3, 1), (1, 3), (1,) * 4], 0, full=1), ids=str
 )
-@each_direction
+@pytest.mark.parametrize("reverse", tiered(DIRECTIONS, 0, full=["reverse"]))
 @each_evaluation
 def test_pieces_are_the_whole(method, kind, reverse, sizes):
     decay, p = make(kind, (4, N), reverse=reverse)
@@ -244,7 +252,7 @@ DTYPES = {
 }
 
 
-@pytest.mark.parametrize("row", DTYPES.values(), ids=DTYPES.keys())
+@pytest.mark.parametrize("row", tiered(DTYPES, 4))
 @each_method
 def test_states_have_the_widest_dtype_and_at_least_float32(method, row):
     a, b, h0, out = row

@@ -14,7 +14,6 @@ from tests.kernels import oracle
 from tests.kernels.cases import (
     METHODS,
     N,
-    each_method,
     evaluate,
     expected,
     make,
@@ -22,9 +21,11 @@ from tests.kernels.cases import (
 )
 from tests.tiers import tiered
 
+FEW = ("associative", "fft")
+
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
+@pytest.mark.parametrize("method", tiered(METHODS, 0, full=FEW))
 def test_first_and_second_derivatives_are_known(method):
     # The three states of a constant input of 1 sum up to 3 + 2 a + a^2.
     def total(a):
@@ -49,7 +50,7 @@ def test_first_and_second_derivatives_are_known(method):
             ("chunked", "varying_complex"),
         ],
         0,
-        full=[(method, "log_phase") for method in METHODS if method != "pallas"],
+        full=[(method, "log_phase") for method in FEW],
         unpack=True,
     ),
 )
@@ -72,7 +73,7 @@ def in_double(value):
 
 
 @pytest.mark.full
-@each_method
+@pytest.mark.parametrize("method", tiered(METHODS, 0, full=FEW))
 def test_vmap_over_decays_is_one_after_another(method):
     decay, p = make("complex", (5, N))
     decays = np.stack([decay, decay / 2, -decay])
@@ -84,7 +85,7 @@ def test_vmap_over_decays_is_one_after_another(method):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
+@pytest.mark.parametrize("method", tiered(METHODS, 0, full=("associative", "pallas")))
 def test_vmap_over_batches_is_one_after_another(method):
     decay, p = make("log_phase", (3, 5, N))
     over = jax.vmap(plain(method), in_axes=(None, 0, 0, 0, 0))
@@ -100,7 +101,7 @@ def plain(method):
 
 
 @pytest.mark.full
-@each_method
+@pytest.mark.parametrize("method", tiered(METHODS, 0, full=FEW))
 def test_checkpoint_changes_no_gradient(method):
     decay, p = make("log_phase", (5, N))
 
@@ -115,7 +116,9 @@ def test_checkpoint_changes_no_gradient(method):
 
 # Pallas is interpreted here, which JAX does not support with varying axes.
 @pytest.mark.full
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "pallas"])
+@pytest.mark.parametrize(
+    "method", tiered([name for name in METHODS if name != "pallas"], 0, full=FEW)
+)
 def test_gradient_inside_shard_map_is_that_of_one_device(method):
     decay, p = make("log_phase", (8, 5, N))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))

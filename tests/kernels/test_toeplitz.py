@@ -51,8 +51,10 @@ def evaluated(u, g, *sides):
     return y, of_u, of_sides
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("length", tiered([1, 127, 129, 16_384], (129,), full=(1, 129)))
+@pytest.mark.parametrize(
+    "side", tiered(list(SIDES), ("real",), full=("real", "two_floats"))
+)
+@pytest.mark.parametrize("length", tiered([1, 127, 129, 16_384], (129,), full=(129,)))
 def test_blocks_are_the_sums_that_define_them(length, side):
     log = jax.tree.map(jnp.asarray, SIDES[side])
     rng = np.random.default_rng(length)
@@ -151,8 +153,8 @@ def by_einsum(m, v):
     return jnp.einsum("ijd,kjd->kid", m, v, precision="highest")
 
 
-@pytest.mark.parametrize("blocks", tiered([1, 17, 48], (17,)))
-@pytest.mark.parametrize(("i", "j"), [(4, 4), (2, 5), (5, 1)])
+@pytest.mark.parametrize("blocks", tiered([1, 17, 48], (17,), full=(17,)))
+@pytest.mark.parametrize(("i", "j"), tiered([(4, 4), (2, 5), (5, 1)], unpack=True))
 def test_sums_and_their_derivatives_are_those_of_einsum(blocks, i, j):
     m, v, g = weights_and_values(blocks, i, j)
     y, back = jax.vjp(lambda m, v: _mix((m, v)), m, v)

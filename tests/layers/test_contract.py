@@ -29,14 +29,22 @@ from tests.layers.cases import (
 from tests.tiers import tiered
 
 # Rows of what is one for all layers around the recurrences; others are nightly.
-FEW = ("glu", "mamba", "softmax_rotary", "linear_causal", "local_causal")
+# Of layers that come with and without a gate or a direction, one.
+CONTRACT = (
+    *("recurrent", "ets_mlp", "mamba", "griffin", "softmax", "softmax_causal"),
+    *("softmax_rotary", "linear", "linear_causal", "local_causal", "rotary_causal"),
+    "short_convolution",
+)
+FEW = ("mamba", "softmax_rotary", "linear_causal")
 
 
 def close(given, expected, atol=2e-5):
     chex.assert_trees_all_close(given, expected, rtol=0, atol=atol)
 
 
-@rows()
+@rows(
+    fast=("recurrent", "softmax", "linear_causal", "short_convolution"), full=CONTRACT
+)
 def test_output_has_shape_and_dtype_of_the_input(row):
     (y, last), _ = evaluate_whole(row)
     chex.assert_trees_all_equal_shapes_and_dtypes(y, X)
@@ -82,7 +90,7 @@ def test_output_of_a_feedforward_layer_has_the_dtype_of_the_input(called):
         assert jax.eval_shape(apply, variables, x).dtype == dtype
 
 
-@rows(fast=("mamba", "local_causal"), full=FEW)
+@rows(fast=("mamba",), full=FEW)
 def test_promotion_is_explicit(row):
     """Under the strictest settings of the caller the program is the same."""
     variables = jax.eval_shape(row.layer.init, jax.random.key(0), X)
@@ -100,7 +108,7 @@ def test_promotion_is_explicit(row):
     assert_allowed_by_strict_promotion(gradients, variables, X)
 
 
-@rows(fast=("recurrent", "mamba", "ets_mlp"))
+@rows(fast=("recurrent",), full=("recurrent", "ets_mlp", *FEW))
 def test_outputs_and_state_do_not_depend_on_padding(row):
     x = np.where(MASK[..., None], X, np.float32(1e3))
     weights = np.where(MASK[..., None], WEIGHTS, 0)
@@ -130,7 +138,7 @@ def test_segments_are_separate_sequences(row):
     close(packed, (jnp.concatenate([first, second], 1), last))
 
 
-@rows(fast=("linear_causal", "local_causal"), full=FEW)
+@rows(fast=("linear_causal",), full=FEW)
 def test_values_that_are_not_finite_stay_in_their_segment(row):
     """Of one row, before a reset; also in gradients, where 0 times infinity is NaN."""
     zero, steps = row.layer.initial_state((BATCH,), WIDTH), np.arange(LENGTH)[:, None]
@@ -164,7 +172,7 @@ def test_values_that_are_not_finite_stay_in_their_segment(row):
             assert not np.any(np.isfinite(reached))
 
 
-@rows(fast=("softmax_rotary", "linear_causal"), full=FEW)
+@rows(fast=("softmax_rotary",), full=FEW)
 def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     mask, reset = MASK[2], np.arange(LENGTH) == HALF
     flags = {"mask": mask, "reset": reset}
@@ -174,7 +182,7 @@ def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     chex.assert_trees_all_equal(apply(initialized(row), X, **flags), expected)
 
 
-@rows(has_state=True)
+@rows(fast=("recurrent", "linear_causal", "short_convolution"), has_state=True)
 def test_state_continues_the_sequence(row):
     whole, _ = evaluate_whole(row)
     (left, state), _ = evaluate(row, X[:, :HALF], state_of(row), WEIGHTS[:, :HALF])
@@ -226,7 +234,7 @@ def test_rows_of_a_batch_are_independent(row):
     assert np.all(np.any(changed[0][1] != y[1], -1))
 
 
-@rows(drops=True)
+@rows(fast=("glu", "softmax"), drops=True)
 def test_dropout_is_active_only_in_training(row):
     # Outside of training no key is given.
     (calm, _), _ = evaluate_whole(row)

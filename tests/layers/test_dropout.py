@@ -100,7 +100,15 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize(("module", "args"), tiered(MODULES, ("block",), unpack=True))
+@pytest.mark.parametrize(
+    ("module", "args"),
+    tiered(
+        MODULES,
+        ("block",),
+        full=("block", "ets_mlp", "attention", "network"),
+        unpack=True,
+    ),
+)
 def test_rows_from_reaches_every_module(module, args):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 2, 3, 4)).astype(np.float32)

@@ -84,7 +84,7 @@ CASES = {
 @pytest.mark.parametrize("train", tiered([False, True]))
 @pytest.mark.parametrize(
     ("n_experts", "factor", "eval_factor", "mask"),
-    tiered(CASES, ["padded"], unpack=True),
+    tiered(CASES, ["padded"], full=["padded", "few_steps", "all_steps"], unpack=True),
 )
 def test_layer_matches_its_definition(n_experts, factor, eval_factor, mask, train):
     layer = ExpertChoiceMLP(HIDDEN, n_experts, factor, eval_factor)

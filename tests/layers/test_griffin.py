@@ -3,6 +3,7 @@
 import chex
 import jax
 import numpy as np
+import pytest
 from flax.core import meta
 
 from ssm_jax.layers import Griffin
@@ -17,6 +18,7 @@ GRIFFIN = Griffin(UNIT, width=8)
 X = np.random.default_rng(0).normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32)
 
 
+@pytest.mark.full
 def test_layer_matches_its_definition():
     variables = meta.unbox(jax.jit(GRIFFIN.init)(jax.random.key(0), X))
     params = jax.tree.map(np.float64, variables["params"])

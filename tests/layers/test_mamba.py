@@ -36,6 +36,7 @@ def silu(x):
     return x * special.expit(x)
 
 
+@pytest.mark.full
 def test_layer_matches_its_definition():
     variables, apply = initialized(MAMBA)
     params = jax.tree.map(np.float64, variables["params"])

@@ -14,6 +14,7 @@ from tests import meshes
 from tests.layers.cases import WIDTH, rows
 from tests.tiers import tiered
 
+FEW = ("linear_causal", "local_causal", "mamba", "recurrent")
 BATCH, LENGTH = 8, 12
 _RNG = np.random.default_rng(0)
 X = _RNG.normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32)
@@ -38,7 +39,7 @@ def problem(layer, **options):
     return jax.grad(loss, (0, 1), has_aux=True), (variables, X, state, FLAGS)
 
 
-@rows(fast=("glu", "linear_causal", "local_causal", "mamba"))
+@rows(fast=("linear_causal",), full=FEW)
 def test_types_of_sharded_rows_agree(row):
     function, (variables, *sharded) = problem(row.layer, train=True)
     meshes.check_types(functools.partial(function, variables), *sharded)
@@ -46,7 +47,7 @@ def test_types_of_sharded_rows_agree(row):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
-@rows(fast=(), full=("recurrent", "softmax_rotary", "linear", "mamba"))
+@rows(fast=(), full=("recurrent", "softmax_rotary"))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, kind):
     function, arrays = problem(row.layer, train=True)
     check(function, arrays, kind)

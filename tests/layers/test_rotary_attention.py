@@ -112,10 +112,11 @@ LAYERS = {
         HEADS, window=LENGTH, bidirectional=True
     ),
 }
+FEW = ("window_bidirectional", "feedforward")
 FLAGS = {"packed": ("mask", "reset"), "plain": (), "padded": ("mask",)}
 
 
-@pytest.mark.parametrize("layer", tiered(LAYERS, 2))
+@pytest.mark.parametrize("layer", tiered(LAYERS, ("causal",), full=("causal", *FEW)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, full=1))
 def test_attention_matches_its_definition(layer, flags):
     variables = initialized(layer)
@@ -140,7 +141,7 @@ def test_attention_matches_its_definition(layer, flags):
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("layer", tiered(LAYERS, ("window",)))
+@pytest.mark.parametrize("layer", tiered(LAYERS, ("causal",), full=("causal", *FEW)))
 @pytest.mark.parametrize("block", tiered({"one": 512, "several": 4}))
 def test_only_steps_that_attend_to_nan_are_nan(layer, block, monkeypatch):
     """A weight of 0 would not hide it; with segments and padding."""
@@ -157,7 +158,7 @@ def test_only_steps_that_attend_to_nan_are_nan(layer, block, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flags", tiered(FLAGS))
+@pytest.mark.parametrize("flags", tiered(FLAGS, full=1))
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_blocks_of_queries_give_the_same_outputs_and_gradients(
     bidirectional, flags, monkeypatch
@@ -174,7 +175,7 @@ def test_blocks_of_queries_give_the_same_outputs_and_gradients(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("window", [1, 3, 20])
+@pytest.mark.parametrize("window", tiered([1, 3, 20], 0, full=(20,)))
 def test_calls_of_any_length_equal_one_call(window):
     layer = RotaryAttention(HEADS, window=window)
     variables, x = initialized(layer), drawn(2, 17, D)
@@ -214,7 +215,7 @@ def test_state_without_a_position_gives_nan_until_a_segment_starts():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("layer", tiered(LAYERS))
+@pytest.mark.parametrize("layer", tiered(LAYERS, full=FEW))
 def test_rows_without_valid_steps_are_zero(layer):
     x, mask = np.full((1, LENGTH, D), np.nan, np.float32), np.zeros((1, LENGTH), bool)
     weights = drawn(1, LENGTH, D)

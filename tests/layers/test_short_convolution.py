@@ -25,7 +25,7 @@ def convolution(params, x, window=None):
     return sum(taps) + bias, seen[:, length:]
 
 
-@pytest.mark.parametrize("d_conv", tiered([1, 2, 4, 9], (4,)))
+@pytest.mark.parametrize("d_conv", tiered([1, 2, 4, 9], (2,), full=(2, 4)))
 def test_convolution_uses_the_window_and_its_own_segment(d_conv):
     """Covers windows shorter than a segment and longer than the sequence."""
     rng = np.random.default_rng(d_conv)

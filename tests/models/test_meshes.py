@@ -81,7 +81,7 @@ def problem(model):
     return jax.grad(loss, has_aux=True), (params, x, flags)
 
 
-@pytest.mark.parametrize("model", tiered(MODELS, ("language", "batch_norm")))
+@pytest.mark.parametrize("model", tiered(MODELS, 0, full=("transformer", "batch_norm")))
 def test_types_of_sharded_batches_agree(model):
     function, (params, *sharded) = problem(model)
     meshes.check_types(functools.partial(function, params), *sharded)
@@ -89,7 +89,7 @@ def test_types_of_sharded_batches_agree(model):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
-@pytest.mark.parametrize("model", tiered(MODELS, 0, full=("language", "batch_norm")))
+@pytest.mark.parametrize("model", tiered(MODELS, 0, full=("language",)))
 def test_sharded_batches_have_the_values_and_gradients_of_one_device(model, kind):
     """Also the same dropout, and moments of the whole batch."""
     function, arrays = problem(model)

@@ -14,9 +14,10 @@ UNIT = SRU(d_statistic=3, d_feedback=2, d_output=4)
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1] * 5, [0] * 5], bool)
 
 
-@pytest.mark.parametrize("mask", tiered({"mask": MASK, "all": None}))
+@pytest.mark.parametrize("mask", tiered({"mask": MASK, "all": None}, full=1))
 @pytest.mark.parametrize(
-    "head", tiered({"last": LastHead(3), "pooled": PooledHead(3), "step": StepHead(3)})
+    "head",
+    tiered({"last": LastHead(3), "pooled": PooledHead(3), "step": StepHead(3)}, 0),
 )
 def test_head_predicts_from_the_outputs(head, mask, key):
     x = jax.random.normal(key, (4, 5, 2))

@@ -101,8 +101,9 @@ EVALUATIONS = {
 }
 
 
+@pytest.mark.full
 @each_block
-@pytest.mark.parametrize("fields", tiered(EVALUATIONS, full=["scan", "loop"]))
+@pytest.mark.parametrize("fields", tiered(EVALUATIONS, full=["scan"]))
 def test_model_computes_what_its_blocks_compute(block, fields):
     """Outputs, final states, moments of BatchNorm, metrics and gradients."""
     model, variables, x, states, flags = example(block)
@@ -177,6 +178,7 @@ def test_initialized_blocks_have_the_variables_and_groups_of_one_block(block):
             chex.assert_trees_all_equal_shapes_and_dtypes(found, of_block)
 
 
+@pytest.mark.full
 @each_block
 def test_outputs_of_an_initialization_are_those_of_its_variables(block):
     model, *_, x, states, flags = example(block)

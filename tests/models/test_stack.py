@@ -43,7 +43,7 @@ BLOCKS = {
 }
 each_block = pytest.mark.parametrize(
     ("norm", "prenorm"),
-    tiered(BLOCKS, list(BLOCKS)[-1:], full=["batch-pre"], unpack=True),
+    tiered(BLOCKS, list(BLOCKS)[-1:], full=list(BLOCKS)[-1:], unpack=True),
 )
 
 
@@ -74,6 +74,7 @@ def assert_close(given, expected):
     chex.assert_trees_all_close(given, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.full
 @each_block
 def test_state_of_all_layers_continues_the_sequence(norm, prenorm):
     net = model(norm, prenorm)
@@ -142,6 +143,7 @@ def assert_padding_is_not_there(net):
     assert_close(apply(variables, padded, mask=MASK), apply(variables, data))
 
 
+@pytest.mark.full
 @each_block
 def test_padding_changes_no_prediction_and_no_state(norm, prenorm):
     assert_padding_is_not_there(model(norm, prenorm, head=PooledHead(3)))
@@ -322,6 +324,7 @@ def test_attention_has_the_published_number_of_parameters(
     assert n_params + unused == published
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_states", [0, 1, 3])
 def test_wrong_number_of_states_is_rejected(n_states):
     net = model()

@@ -91,7 +91,9 @@ def test_without_positions_outputs_ignore_the_order():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("attention", tiered([BOTH_WAYS, Attention(2, "linear")]))
+@pytest.mark.parametrize(
+    "attention", tiered([BOTH_WAYS, Attention(2, "linear")], full=1)
+)
 def test_outputs_ignore_padding_and_other_segments(attention):
     net = transformer(attention, positions=POSITIONS)
     variables, apply = initialized(net)
@@ -178,6 +180,7 @@ def test_sequence_longer_than_max_length_is_rejected():
         PositionalEmbedding(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
 
 
+@pytest.mark.full
 def test_state_is_rejected_with_positions():
     net = transformer(Attention(2, "linear"), positions=POSITIONS)
     variables, _ = initialized(net)

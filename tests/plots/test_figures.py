@@ -149,6 +149,7 @@ def test_sequences_show_target_and_prediction():
         )
 
 
+@pytest.mark.full
 def test_figures_are_saved_for_the_screen_and_for_print(tmp_path):
     drawing = plots.curves(LINES, "accuracy", "x")
     png, pdf = plots.save(drawing, tmp_path / "curves.png")

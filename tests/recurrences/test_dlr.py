@@ -12,6 +12,7 @@ from scipy.signal import lfilter
 
 from ssm_jax.recurrences import DLR, ParamGroup, convolution_kernel
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 WIDTH, N = 16, 512
 PARAMS = {
@@ -244,7 +245,7 @@ def exact_modes(dlr, params):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dlr", READOUTS.values(), ids=READOUTS.keys())
+@pytest.mark.parametrize("dlr", tiered(READOUTS, full=1))
 @pytest.mark.parametrize("method", METHODS)
 def test_evaluation_of_a_long_sequence_is_right(dlr, method):
     params = dlr.init(jax.random.key(0), 1)

@@ -16,7 +16,11 @@ def in_double(tree):
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
 
 
-@rows(brief=True, fast=("dlr", "selective", "fru_summed"))
+@rows(
+    brief=True,
+    fast=("dlr", "selective", "fru_summed"),
+    full=(*EVERY_METHOD, "fru_summed"),
+)
 def test_double_in_is_double_out(row):
     p = problem(row, 17)
     with jax.enable_x64(True):
@@ -32,7 +36,7 @@ def test_double_in_is_double_out(row):
 
 
 @pytest.mark.full
-@rows(brief=True, fast=EVERY_METHOD)
+@rows(brief=True, full=EVERY_METHOD)
 def test_double_is_the_definition_to_its_digits(row):
     p = problem(row, 17)
     with jax.enable_x64(True):
@@ -61,7 +65,7 @@ def test_double_kernel_from_the_generating_function_is_the_definition(name):
     directions=(1,),
     brief=True,
     fast=("ema", "s4", "selective"),
-    full=(*EVERY_METHOD, "ema"),
+    full=("ema", "s4", "selective"),
 )
 def test_states_have_the_dtype_of_the_parameters(row, method):
     recurrence, p = row.recurrence, problem(row, 17)

@@ -21,7 +21,7 @@ CASES = {
     "selective": SelectiveSSM(d_state=3, **STEPS),
 }
 each = pytest.mark.parametrize(
-    "recurrence", tiered(CASES, fast=["s4d"], full=["s4d", "selective"])
+    "recurrence", tiered(CASES, fast=["selective"], full=["s4d", "selective"])
 )
 
 
@@ -85,7 +85,7 @@ def given(recurrence, key):
 
 
 @each
-@pytest.mark.parametrize("method", tiered(["sequential", "associative"], full=1))
+@pytest.mark.parametrize("method", tiered(["sequential", "associative"], 0, full=1))
 def test_outputs_states_and_gradients_are_those_of_the_loop(recurrence, method, given):
     params, x, dt, state, reset, mask = given
 
@@ -137,7 +137,9 @@ def test_unit_steps_are_those_of_the_ordinary_call(recurrence, given):
 
 
 @each
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+@pytest.mark.parametrize(
+    "array", tiered({"numpy": np.asarray, "jax": jnp.asarray}, 0, full=["jax"])
+)
 def test_a_compiled_function_may_know_dt(recurrence, array, given, key):
     params, x, dt, _, _, mask = given
     dt, mask = array(np.float32(dt)), array(mask)
@@ -176,6 +178,7 @@ def test_rows_share_dt_with_a_batch_axis_of_1(recurrence, given):
         np.testing.assert_array_equal(y, of_each)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recurrence", [CASES["s5"]])
 def test_dt_that_does_not_fit_is_refused(recurrence, given, key, unchecked):
     params, x, *_ = given

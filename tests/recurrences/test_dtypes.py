@@ -42,7 +42,7 @@ def test_low_parameters_are_converted_before_anything_else(row):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", tiered(EVALUATIONS))
+@pytest.mark.parametrize("name", tiered(EVALUATIONS, 0, full=["gru", "dlr"]))
 def test_rounded_parameters_give_what_they_give_in_float32(name):
     recurrence, p = ROWS[name].recurrence, problem(ROWS[name], 3)
     low = rounded(p.params, jnp.bfloat16)
@@ -69,7 +69,7 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
         )
 
 
-@rows(brief=True, fast=_FEW)
+@rows(brief=True, fast=_FEW, full=(*EVERY_METHOD, *_FEW))
 def test_one_double_parameter_makes_all_double(row):
     recurrence = row.recurrence
     with jax.enable_x64(True):

@@ -90,7 +90,7 @@ def defined(params, x, bidirectional):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("bidirectional", tiered([False, True], (True,)))
+@pytest.mark.parametrize("bidirectional", tiered([False, True], (True,), full=(True,)))
 def test_fft_of_growing_modes_equals_the_definition(bidirectional):
     free = Free(bidirectional)
     fft, by_states = evaluate(free, "fft"), evaluate(free, "sequential")
@@ -138,7 +138,9 @@ BOUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", tiered([name for name, _ in BOUNDED.values()], 2))
+@pytest.mark.parametrize(
+    "name", tiered([name for name, _ in BOUNDED.values()], 2, full=4)
+)
 def test_bounded_decays_are_bounded_for_all_parameters(name):
     recurrence = ROWS[name].recurrence
 

@@ -169,7 +169,7 @@ class Generalized(FRU):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("length", tiered([10, 1000]))
+@pytest.mark.parametrize("length", tiered([10, 1000], full=1))
 @pytest.mark.parametrize("basis", tiered(["waves", *BASES]))
 def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key):
     """Between ``exp(-2 s)`` and ``exp(s)``, whatever the length and the basis.

@@ -43,6 +43,8 @@ COMPILED = [
     *[(kind, meshes.ROWS) for kind in meshes.KINDS],
     *[(kind, meshes.CHANNELS) for kind in ("explicit", "carried")],
 ]
+# One of each family, of both directions and with a cut kernel.
+FEW = ("dlr", "dlr_bidirectional", "dlr_cut", "selective", "delta", "gru")
 METHODS = ("auto", "sequential", "associative", "chunked", "fft", "pallas")
 
 
@@ -62,12 +64,12 @@ def check_row(row, flags, method="auto", **options):
     meshes.check_types(functools.partial(function, params), *sharded, **options)
 
 
-@rows(brief=True, fast=[name for name, row in ROWS.items() if row.fast > row.brief])
+@rows(brief=True, fast=("dlr_cut", "selective", "gru"), full=FEW)
 def test_types_of_sharded_rows_agree(row):
     check_row(row, FLAGS["flags"])
 
 
-@rows(brief=True, fast=("dlr", "smoothing", "dlr_cut", "selective"))
+@rows(brief=True, fast=("dlr_cut", "selective"), full=FEW)
 def test_types_of_sharded_channels_agree(row):
     """Also of recurrences that gather the channels, as decays depend on all of them."""
     check_row(row, FLAGS["flags"], spec=meshes.CHANNELS)
@@ -85,7 +87,7 @@ def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("flags",)))
-@rows(brief=True, full=("dlr", "s5", "selective", "fru"))
+@rows(brief=True, full=("dlr",))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, kind):
     check_values(row, flags, kind)
 
@@ -93,9 +95,7 @@ def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, ki
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
-@pytest.mark.parametrize(
-    "name", tiered([*DIAGONAL, "selective"], 0, full=("dlr", "selective"))
-)
+@pytest.mark.parametrize("name", tiered([*DIAGONAL, "selective"], 0, full=("dlr",)))
 def test_sharded_channels_have_the_values_and_gradients_of_one_device(
     name, flags, kind
 ):
@@ -111,7 +111,9 @@ def check_values(row, flags, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind, spec", COMPILED)
+@pytest.mark.parametrize(
+    ("kind", "spec"), tiered(COMPILED, full=len(meshes.KINDS), unpack=True)
+)
 def test_fft_without_a_gradient_compiles(kind, spec):
     """A layout that XLA gives the values alone made its FFT fail."""
     dlr, (params, x, *_) = ROWS["dlr"].recurrence, with_flags(ROWS["dlr"], {})[1]
@@ -136,7 +138,9 @@ def test_kernels_in_pallas_are_evaluated_on_the_rows_of_each_device(name, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["sequential", "chunked", "pallas"])
+@pytest.mark.parametrize(
+    "method", tiered(["sequential", "chunked", "pallas"], 0, full=1)
+)
 def test_states_and_flags_that_all_devices_hold_are_sharded_as_the_rows(method):
     function, arrays = with_flags(ROWS["dlr"], FLAGS["plain"], method)
     params, x, state, weights, _ = arrays

@@ -188,7 +188,7 @@ def test_held_zero_frequency_remembers_one_step(key):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("by", [1, 3])
+@pytest.mark.parametrize("by", tiered([1, 3], full=1))
 def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
     unit = GRU(d_state=4)
     params = scaled(unit.init(key, 3), by)
@@ -210,6 +210,8 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
             "sigmoid": ("sigmoid", nn.sigmoid),
             "identity": ("identity", lambda x: x),
         },
+        ["identity"],
+        full=["identity", "tanh"],
         unpack=True,
     ),
 )

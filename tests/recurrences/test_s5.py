@@ -14,7 +14,7 @@ from tests.tiers import tiered
 WIDTH = 16
 
 
-@pytest.mark.parametrize("blocks", [1, 4])
+@pytest.mark.parametrize("blocks", tiered([1, 4], (4,)))
 def test_s5_starts_from_real_matrices_in_the_eigenbasis(blocks, key):
     n, d = 64, 8
     params = S5(d_state=n, blocks=blocks).init(key, d)

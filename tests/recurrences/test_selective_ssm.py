@@ -34,7 +34,7 @@ def test_start_is_the_published_one(key):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("size", tiered([1, 2, 7], (2,)))
+@pytest.mark.parametrize("size", tiered([1, 2, 7], (2,), full=(2,)))
 def test_chunks_of_the_length_change_nothing(size, monkeypatch):
     monkeypatch.setattr(CHUNK_SIZE, lambda length, n: size)
     p = problem(ROW, 7, batch=5, start=True)
@@ -46,7 +46,7 @@ def test_chunks_of_the_length_change_nothing(size, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", tiered(["associative", "sequential"]))
+@pytest.mark.parametrize("method", tiered(["sequential", "associative"], full=1))
 def test_memory_of_the_gradient_holds_no_states_of_the_length(method):
     d, n, length = 64, 64, 16384
     selective = SelectiveSSM(d_state=n)

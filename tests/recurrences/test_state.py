@@ -19,7 +19,7 @@ from tests.recurrences.cases import (
 PIECES = [(0, 1, "fft"), (1, 5, "chunked"), (5, 7, "sequential")]
 
 
-@rows(directions=(1,), fast=("s4",), full=("s4", "fru", "selective"))
+@rows(directions=(1,), fast=(), full=("gru", "s4"))
 def test_state_continues_the_sequence(row):
     p = problem(row, 7, start=True)
 
@@ -36,7 +36,11 @@ def test_state_continues_the_sequence(row):
     check(jax.jit(evaluation(in_pieces))(*p), expected(row, p))
 
 
-@rows(directions=(1,), fast=("selective",))
+@rows(
+    directions=(1,),
+    fast=("selective",),
+    full=("dlr", "selective", "gru", "rg_lru"),
+)
 def test_decoding_gives_the_sequence_token_by_token(row):
     p = problem(row, 7, start=True)
 
@@ -51,7 +55,7 @@ def test_decoding_gives_the_sequence_token_by_token(row):
     check(jax.jit(evaluation(decode))(*p), expected(row, p))
 
 
-@rows(directions=(1,), fast=(), full=("dlr", "s4", "fru", "selective"))
+@rows(directions=(1,), fast=(), full=("s4", "selective"))
 def test_initial_state_is_a_fresh_start(row):
     p = problem(row, 7)
     start = row.recurrence.initial_state((2,), row.width)
@@ -69,7 +73,7 @@ def test_batch_axes_of_a_state_come_first(row):
     chex.assert_trees_all_equal(many, spread)
 
 
-@rows(directions=(1,), fast=(), full=("dlr", "s4", "fru", "selective"))
+@rows(directions=(1,), fast=(), full=("s4", "selective"))
 def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     p = problem(row, 7)
     mask = np.array([[1, 1, 1, 0, 1, 1, 1]] * 2, bool)
@@ -85,7 +89,11 @@ def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     assert_close((np.concatenate([left, right], 1), state), (whole, last), 1e-5)
 
 
-@rows(directions=(2,), fast=("dlr_bidirectional",))
+@rows(
+    directions=(2,),
+    fast=("dlr_bidirectional",),
+    full=("dlr_bidirectional", "s4_bidirectional"),
+)
 def test_two_directions_take_and_give_no_state(row):
     p = problem(row, 7)
     assert row.recurrence.initial_state((2,), row.width) is None

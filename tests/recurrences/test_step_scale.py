@@ -25,7 +25,14 @@ CASES = {
         d_state=3, kernel="softmax", length=20, bidirectional=True, **DT
     ),
 }
-each = pytest.mark.parametrize("recurrence", tiered(CASES, fast=["dlr", "dss"]))
+each = pytest.mark.parametrize(
+    "recurrence",
+    tiered(
+        CASES,
+        fast=["dlr_real"],
+        full=["dlr", "dlr_bidirectional", "dlr_real", "dlr_sum", "dlr_unit"],
+    ),
+)
 
 
 def taps(modes, length):
@@ -84,6 +91,7 @@ def test_zero_order_hold_has_steps_of_twice_the_size(key):
     np.testing.assert_allclose(convolution_kernel(modes, LENGTH), expected, atol=1e-5)
 
 
+@pytest.mark.full
 def test_decay_without_loss_sums_its_inputs(key):
     """At lam = 1 the quotient of the geometric series is 0 / 0."""
     dlr = DLR(d_state=1, eigenvalues="unit", step_scale=3)

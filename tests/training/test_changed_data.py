@@ -168,6 +168,7 @@ def test_run_without_a_fingerprint_goes_on(data, tmp_path):
     assert found["step"] == 1
 
 
+@pytest.mark.nightly
 def test_programs_go_on_with_changed_data_where_they_are_told_to(
     data, tmp_path, monkeypatch, capfd
 ):

@@ -155,7 +155,7 @@ def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     assert abs(float(sums["loss"].total) - wanted[1]) > 1e-3 * wanted[1]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeypatch):
     """Nothing is learned, so each epoch has the losses of the first."""
     batch, stop = TextFolder.batch, 3

@@ -59,8 +59,7 @@ def schedule_free(**training):
     return config
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("averaged", ["ema", "schedule_free"])
+@pytest.mark.parametrize("averaged", tiered(["ema", "schedule_free"], 0, full=1))
 def test_average_is_evaluated_and_restored(donor, averaged, tmp_path):
     """The last line of the log is the evaluation of what `restore` returns."""
     if averaged == "schedule_free":

@@ -76,6 +76,7 @@ def finished(tmp_path_factory):
     return run
 
 
+@pytest.mark.full
 def test_metrics_are_logged_when_they_are_asked_for(finished):
     training, validation = (
         {f"{split}/{name}" for name in ("loss", "mae", "r2", "r2_batch")}
@@ -147,6 +148,7 @@ def test_gradient_norms_of_a_stopped_run_are_logged_once_and_come_back(
     assert found == wanted
 
 
+@pytest.mark.full
 def test_time_of_a_run_goes_on_where_it_was(finished):
     times = [
         json.loads(line)["elapsed_s"]
@@ -155,6 +157,7 @@ def test_time_of_a_run_goes_on_where_it_was(finished):
     assert times == sorted(times)
 
 
+@pytest.mark.full
 def test_finished_run_takes_no_step(finished, monkeypatch):
     """And is still that of the machine that trained it."""
     monkeypatch.setattr(workdir, "environment", lambda: {"host": "another"})
@@ -174,6 +177,7 @@ def test_environment_is_that_of_the_last_start_that_took_a_step(
     assert run.read("run.json") == {"host": "another"}
 
 
+@pytest.mark.full
 def test_folder_of_another_experiment_is_left_alone(finished):
     before = contents(finished)
     with pytest.raises(ValueError, match="training.seed: 0 -> 1.*--workdir"):
@@ -265,8 +269,7 @@ def fill_metrics(monkeypatch):
     return "No space left on device: .*metrics.jsonl"
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("fill", [fill_checkpoints, fill_metrics])
+@pytest.mark.parametrize("fill", tiered([fill_checkpoints, fill_metrics], 0, full=1))
 def test_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, finished, fill):
     message = fill(monkeypatch)
     with pytest.raises((OSError, CheckpointError), match=message) as error:

@@ -305,7 +305,7 @@ def of_batches(predictions, expected, mask, targets, weight):
     return metrics(total(parts))
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("kind", tiered(list(PROBLEMS), ("regression",)))
 @pytest.mark.parametrize(
     "change", tiered(SCORES, ("shifted", "large", "tied", "constant"))
 )
@@ -349,7 +349,8 @@ CLASSES = {
     "class 2 in the second batch alone": ([[0, 1, 1], [2]], [[0, 1, 0], [2]]),
 }
 each_classes = pytest.mark.parametrize(
-    ("batches", "predicted"), tiered(CLASSES, unpack=True)
+    ("batches", "predicted"),
+    tiered(CLASSES, list(CLASSES)[1:2], full=list(CLASSES)[1:], unpack=True),
 )
 
 
@@ -401,7 +402,7 @@ def test_balanced_batch_without_targets_has_zeros():
 
 
 @each_kind
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", tiered(["bfloat16", "float16"], ("float16",)))
 def test_loss_of_half_precision_is_that_of_the_same_numbers(
     targets, class_weight, dtype
 ):

@@ -196,7 +196,7 @@ def norms(x):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("t", tiered([1, 4, 9], (4,)))
+@pytest.mark.parametrize("t", tiered([1, 4, 9], (4,), full=(4,)))
 def test_one_prediction_is_that_of_the_steps_so_far(t):
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
     (result,), params, batch = norms_of_model(model, Mixture(length=9), (t,))
@@ -211,7 +211,7 @@ def test_one_prediction_is_that_of_the_steps_so_far(t):
     np.testing.assert_allclose(result, norms(gradients).mean(0), rtol=1e-4)
 
 
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("padded", tiered([False, True], 0, full=(True,)))
 def test_pair_is_that_of_the_steps_so_far_of_both_sequences(padded, tmp_path):
     arrays = {
         "inputs": np.random.default_rng(0).standard_normal((6, 2, 9, 3)),
@@ -339,7 +339,7 @@ class Sowing(VectorEncoder):
         return super().__call__(inputs, *args, **kwargs)
 
 
-@pytest.mark.parametrize("n_devices", tiered([1, 8]))
+@pytest.mark.parametrize("n_devices", tiered([1, 8], 0, full=(8,)))
 def test_sown_numbers_reach_the_log(tmp_path, monkeypatch, n_devices):
     def with_sowing(config, path, **runtime):
         built = build(config, path, **runtime)

@@ -259,15 +259,17 @@ def test_sharded_sequences_take_the_step_of_whole_ones(case, mesh):
 
 @pytest.mark.parametrize(
     "of_block",
-    [
-        {"layer": Attention(n_heads=2)},
-        {"layer": RotaryAttention(n_heads=2)},
+    tiered(
         {
-            "layer": layer(DLR(d_state=4)),
-            "feedforward": ExpertChoiceMLP(8, n_experts=2),
+            "attention": {"layer": Attention(n_heads=2)},
+            "rotary": {"layer": RotaryAttention(n_heads=2)},
+            "experts": {
+                "layer": layer(DLR(d_state=4)),
+                "feedforward": ExpertChoiceMLP(8, n_experts=2),
+            },
         },
-    ],
-    ids=["attention", "rotary", "experts"],
+        full=2,
+    ),
 )
 def test_layers_of_whole_sequences_are_refused(of_block):
     model = SequenceModel(

@@ -35,7 +35,7 @@ def gru(encoder):
     return RecurrentNetwork(GRU(d_state=4), StepHead(VOCABULARY), encoder)
 
 
-each_model = pytest.mark.parametrize("make", tiered([gru, dlr]))
+each_model = pytest.mark.parametrize("make", tiered([gru, dlr], 0, full=1))
 
 
 @pytest.fixture(scope="module")

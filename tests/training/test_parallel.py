@@ -28,7 +28,7 @@ TASK = Shift(length=16, n_shifts=2)
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 BATCH_SIZE, STEPS = 16, 3
 
-each_kind = pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"]))
+each_kind = pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"], full=1))
 
 
 class Row(NamedTuple):
@@ -69,7 +69,7 @@ def batches(padded: bool) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module", params=tiered(ROWS, 0, full=("carried", "batch norm")))
+@pytest.fixture(scope="module", params=tiered(ROWS, 0, full=("carried",)))
 def case(request):
     """A row, its run and first state, and what one device makes of it, unmapped."""
     row = request.param

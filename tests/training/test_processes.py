@@ -97,6 +97,7 @@ def get_config():
 """
 
 
+@pytest.mark.nightly
 def test_processes_that_read_different_data_end_before_the_first_step(tmp_path):
     file, run = tmp_path / "experiment.py", tmp_path / "run"
     file.write_text(f"FOLDER = {str(tmp_path)!r}\n{OWN_DATA}")

@@ -52,6 +52,7 @@ def batch():
     return batch._replace(loss_mask=mask)
 
 
+@pytest.mark.full
 def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
     run, state = start
 
@@ -77,6 +78,7 @@ def test_batch_without_targets_changes_no_parameter(start, step, batch):
     assert sums["loss"].total == sums["loss"].count == 0
 
 
+@pytest.mark.full
 def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     run, state = start
     run = dataclasses.replace(run, transform=optax.set_to_zero())
@@ -174,7 +176,7 @@ def test_model_that_does_not_fit_the_task_is_refused(head):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.full), (200, 1)]
+    ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.nightly), (200, 1)]
 )
 def test_solver_iterations_and_fallbacks_are_among_the_metrics(scale, fallbacks):
     task = Mixture(length=96, n_train=8)

@@ -260,7 +260,12 @@ SLOW = ("optax.contrib:dog", "optax:adadelta", "optax:lars")
     "kind",
     tiered(
         sorted(TRAINED & set(optimizers())),
-        fast=["optax.contrib:muon", "optax.contrib:prodigy", "optax.contrib:momo"],
+        fast=["optax.contrib:prodigy", "optax.contrib:momo"],
+        full=[
+            *("optax:adafactor", "optax:adamw", "optax:lamb"),
+            *("optax.contrib:momo", "optax.contrib:muon", "optax.contrib:prodigy"),
+            "optax.contrib:schedule_free_adamw",
+        ],
     ),
 )
 def test_optimizer_by_address_trains_all_but_the_frozen(kind):
@@ -292,7 +297,10 @@ def test_other_function_of_optax_is_refused_by_name(kind):
         assert name in TRAINED or f"optax:{name}" in TRAINED, error.value
 
 
-@pytest.mark.parametrize("kind", tiered(list(WHOLE), fast=()))
+@pytest.mark.parametrize(
+    "kind",
+    tiered(list(WHOLE), fast=(), full=("optax.contrib:momo", "optax.contrib:prodigy")),
+)
 def test_step_size_of_a_whole_model_is_one(kind):
     """One call has all parameters, of whatever group."""
     groups = GROUPS | {"rate": PLAIN, "frozen": PLAIN}
@@ -317,6 +325,7 @@ def test_updates_of_a_whole_model_are_multiplied_by_the_factors_of_groups():
     chex.assert_trees_all_equal(moved, whole)
 
 
+@pytest.mark.full
 def test_muon_is_that_of_optax_for_matrices_and_adam_for_others():
     """With the learning rate of Adam, which may be another, on the same schedule."""
     dimensions = contrib.MuonDimensionNumbers(-2, -1)
@@ -474,7 +483,8 @@ VALUES = {
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind", "n_devices"), tiered(VALUES, fast=(), unpack=True)
+    ("fields", "kind", "n_devices"),
+    tiered(VALUES, fast=(), full=["shard_map"], unpack=True),
 )
 def test_value_is_the_loss_that_is_minimized(fields, kind, n_devices):
     """Over all rows and devices, with the penalty of the states."""
@@ -509,7 +519,7 @@ MAPPED = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "mapped"), tiered(MAPPED, fast=(), full=2, unpack=True)
+    ("kind", "mapped"), tiered(MAPPED, fast=(), full=1, unpack=True)
 )
 def test_devices_take_the_steps_of_one(kind, mapped):
     """On parameters that are replicated, of which `shard_map` checks it."""

@@ -18,8 +18,8 @@ DECAYS = {
 }
 
 
-@pytest.mark.parametrize("decays", tiered(DECAYS, ("both",)))
-@pytest.mark.parametrize("given", tiered(["fixed", "shared", "rows"], ("rows",)))
+@pytest.mark.parametrize("decays", tiered(DECAYS, ("both",), full=("both", "carried")))
+@pytest.mark.parametrize("given", tiered(["fixed", "shared", "rows"], 0))
 def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
     projected = ProjectedSums(decays, D, r=3)
     keys = jax.random.split(key, 4)
@@ -46,13 +46,17 @@ def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
 
 @pytest.mark.parametrize(
     ("unit", "carried"),
-    [
-        (FRU(frequencies=log_spaced(60, 784.0), horizon=784), 60 + 10 + 10),
-        (FRU(frequencies=log_spaced(5, 100.0), horizon=300), 40 + 10 + 10),
-        (FRU(frequencies=(0.0,), horizon=300), 10 + 10),
-        (SRU(), 5 * 60 + 200),
-    ],
-    ids=["fru_60", "fru_5", "fru_1", "sru"],
+    tiered(
+        {
+            "fru_60": (FRU(frequencies=log_spaced(60, 784.0), horizon=784), 80),
+            "fru_5": (FRU(frequencies=log_spaced(5, 100.0), horizon=300), 60),
+            "fru_1": (FRU(frequencies=(0.0,), horizon=300), 20),
+            "sru": (SRU(), 5 * 60 + 200),
+        },
+        ["fru_1"],
+        full=["fru_1", "fru_60", "sru"],
+        unpack=True,
+    ),
 )
 def test_published_units_carry_less_than_their_sums(unit, carried):
     """And each the statistic, which is ``d_statistic`` numbers."""

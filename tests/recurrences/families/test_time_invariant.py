@@ -42,7 +42,7 @@ def split(monkeypatch):
 
 
 @starts
-@pytest.mark.parametrize("name", tiered(STATES))
+@pytest.mark.parametrize("name", tiered(STATES, 0, full=["lru"]))
 def test_states_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
@@ -51,7 +51,7 @@ def test_states_by_blocks(name, start, split):
 
 
 @starts
-@pytest.mark.parametrize("name", tiered(CONVOLVED, full=1))
+@pytest.mark.parametrize("name", tiered(CONVOLVED, 0, full=1))
 def test_convolutions_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
@@ -59,8 +59,9 @@ def test_convolutions_by_blocks(name, start, split):
     check(evaluate_anew(row, p, method="fft"), expected(row, p))
 
 
-@pytest.mark.parametrize("recurrence", [S5(d_state=32, blocks=1), S4D(d_state=64)])
-@pytest.mark.full
+@pytest.mark.parametrize(
+    "recurrence", tiered([S4D(d_state=64), S5(d_state=32, blocks=1)], 0, full=1)
+)
 def test_gradient_holds_the_memory_of_a_block(recurrence, split):
     length, width = 4096, 2
 
@@ -78,8 +79,7 @@ def test_gradient_holds_the_memory_of_a_block(recurrence, split):
     assert memory(256) < 0.6 * memory(length)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["s5", "dlr"])
+@pytest.mark.parametrize("name", tiered(["s5", "dlr"], 0, full=["dlr"]))
 def test_blocks_in_shard_map(name, split):
     row, p = ROWS[name], problem(ROWS[name], 17)
     split(5, row.recurrence, 1, p.x.shape[-1])
@@ -103,7 +103,7 @@ def test_blocks_in_shard_map(name, split):
         np.testing.assert_allclose(given[key], value, rtol=1e-3, atol=1e-4 * scale)
 
 
-@rows(fast=(), full=("dlr", "s5", "dss_softmax"))
+@rows(fast=(), full=("s5", "dss_softmax"))
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
     # Two modes per slice, three or six in total: one slice may be padded.
@@ -116,8 +116,7 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
 BOUND = "ssm_jax.kernels.plan.STATES_AT_ONCE"
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["sequential", "associative"])
+@pytest.mark.parametrize("method", tiered(["sequential", "associative"], 0, full=1))
 def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
     n, length, width = 512, 512, 4
     dlr = DLR(d_state=n)

@@ -26,7 +26,9 @@ TASKS = {
     ),
     "published": tasks.ListOpsSubTrees(n_train=32, n_validation=32, n_test=32),
 }  # fmt: skip
-every_task = pytest.mark.parametrize("task", tiered(TASKS))
+every_task = pytest.mark.parametrize(
+    "task", tiered(TASKS, full=["small", "binary", "easy"])
+)
 NAMES = ("[MIN", "[MAX", "[MED", "[SM")
 
 

@@ -17,7 +17,7 @@ from tests.tiers import tiered
 N_DRAWN = {64: 100, 128: 30, 256: 10, 512: 6}
 N_DASHES = {64: (12, 4), 128: (14, 4), 256: (16, 5), 512: (12, 4)}
 THICKNESS = {64: 1.0, 128: 1.5, 256: 2.0, 512: 6.0}
-each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN), full=3))
+each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN), full=2))
 
 
 @functools.cache
@@ -122,6 +122,7 @@ def test_classes_are_as_frequent_as_published(size):
             (256, 14_378_578, 28_092),
             (512, 47_139_205, 58_902),
         ],
+        full=2,
         unpack=True,
     ),
 )
@@ -152,8 +153,7 @@ def test_defaults_are_those_of_the_authors_code():
     )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", tiered([1, 2], 0, full=1))
 def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, workers):
     write_images(tmp_path, SEGMENTATION[64], n=70, workers=workers)
     sizes = {"n_train": 56, "n_validation": 7, "n_test": 7}

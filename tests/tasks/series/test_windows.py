@@ -8,6 +8,7 @@ import pytest
 from ssm_jax import tasks
 from ssm_jax.tasks.series import columns
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 WINDOW, HORIZON, SEASON = 5, 4, 3
 # Two columns of 60 rows, of which the train split has 42 and validation 6.
@@ -125,7 +126,7 @@ def test_class_is_that_of_a_step_after_the_window(tmp_path):
         np.testing.assert_array_equal(batch.targets, names[at] == "dry")
 
 
-@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+@pytest.mark.parametrize("suffix", tiered(["npz", "parquet"]))
 def test_other_formats_have_the_windows_of_the_csv(tmp_path, suffix):
     write(tmp_path / "a.csv")
     table = {"level": LEVEL, "flow": FLOW}
