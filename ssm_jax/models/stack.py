@@ -210,7 +210,7 @@ class SequenceModel(Module):
             None if coupled else reset,
             mask,
             head=self.head,
-            bidirectional=self._bidirectional,
+            bidirectional=None if reset is None else self._is_bidirectional(),
         )
         # Losses and carried states are float32.
         return widen(self.dtype, (predictions, states))
@@ -268,8 +268,7 @@ class SequenceModel(Module):
             order = [letters.index(letter) for letter in self.pattern]
         return [order[i % len(order)] for i in range(self.n_layers)]
 
-    @property
-    def _bidirectional(self):
+    def _is_bidirectional(self):
         """Whether outputs depend on later steps; None if the states tell."""
 
         def looks_ahead(layer):

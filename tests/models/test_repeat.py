@@ -205,8 +205,8 @@ def test_each_block_draws_numbers_of_its_own_whatever_the_length():
     model = stack(Block(Draw(), "scalar"))
     other = Block(Draw(), "scalar", dropout=0.5)
     hybrid = model.clone(block=(model.block, other), n_layers=5)
-    for model in (model, hybrid):
-        init, n = jax.jit(model.init), model.n_layers
+    for each in (model, hybrid):
+        init, n = jax.jit(each.init), each.n_layers
         variables = init(jax.random.key(0), jnp.ones((2, LENGTH, 3)))
         blocks = [variables["params"][f"block_{i}"]["layer"] for i in range(n)]
         assert len({float(of_block["number"]) for of_block in blocks}) == n
