@@ -37,6 +37,7 @@ from .layers import (
     Attention as Attention,
     ChannelMixing as ChannelMixing,
     ExpertChoiceMLP as ExpertChoiceMLP,
+    GatedMLP as GatedMLP,
     Griffin as Griffin,
     LabelledParam as LabelledParam,
     Linear as Linear,
@@ -46,6 +47,7 @@ from .layers import (
     RotaryAttention as RotaryAttention,
     RowDropout as RowDropout,
     ShortConvolution as ShortConvolution,
+    SlidingAttention as SlidingAttention,
     row_keys as row_keys,
     rows_from as rows_from,
 )

@@ -7,10 +7,11 @@ from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.expert_choice import ExpertChoiceMLP
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
-from ssm_jax.layers.mlp import MLP
+from ssm_jax.layers.mlp import MLP, GatedMLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.layers.sliding_attention import SlidingAttention
 
 __all__ = [
     "ETSMLP",
@@ -18,6 +19,7 @@ __all__ = [
     "Attention",
     "ChannelMixing",
     "ExpertChoiceMLP",
+    "GatedMLP",
     "Griffin",
     "LabelledParam",
     "Linear",
@@ -27,6 +29,7 @@ __all__ = [
     "RotaryAttention",
     "RowDropout",
     "ShortConvolution",
+    "SlidingAttention",
     "row_keys",
     "rows_from",
 ]

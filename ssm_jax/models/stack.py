@@ -4,9 +4,10 @@ import functools
 import string
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.fields import Depth, Fraction
+from ssm_jax.fields import Depth, Fraction, PositiveFloat
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.dropout import RowDropout
@@ -66,6 +67,8 @@ class SequenceModel(Module):
         ``"aab"`` with 8 layers means ``"aabaabaa"``. One of ``n_layers`` letters names
         each layer; what repeats in it is evaluated by scans, too. None: each block
         once, in their order, and again.
+      logit_cap: Bound ``c`` of the predictions ``p``, which become ``c tanh(p / c)``,
+        in float32. None means no bound.
 
     Several blocks are initialized by scans in any case. No number drawn, for
     parameters or dropout, depends on ``scan_blocks`` or ``remat``.
@@ -121,6 +124,7 @@ class SequenceModel(Module):
     remat: bool = False
     scan_blocks: bool | None = None
     pattern: str | None = None
+    logit_cap: PositiveFloat | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,7 +231,11 @@ class SequenceModel(Module):
         if self._different[0].prenorm:
             # The residual stream of pre-norm blocks grows with the depth.
             x = self._call(self._norm("norm"), x, mask=mask, train=train)
-        return self._head(x, mask, train), states
+        predictions = self._head(x, mask, train)
+        if self.logit_cap is not None:
+            predictions = widen(self.dtype, predictions)
+            predictions = self.logit_cap * jnp.tanh(predictions / self.logit_cap)
+        return predictions, states
 
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""
@@ -316,15 +324,17 @@ class SequenceModel(Module):
                 f"follows the last block of prenorm ones alone, got {prenorm}; set all "
                 "to the same."
             )
-        norms = [block.norm for block in self._different]
+        norms = [(block.norm, block.rms_epsilon) for block in self._different]
         if len(set(norms)) > 1 and (prenorm[0] or self.normed_encoder):
             raise ValueError(
-                "`block` must hold blocks of one `norm`, because the normalization "
-                f"outside of them is of that kind, got {norms}; set all to the same."
+                "`block` must hold blocks of one `norm` and `rms_epsilon`, because the "
+                f"normalization outside of them has those, got {norms}; set all to the "
+                "same."
             )
 
     def _norm(self, name):
-        return Norm(self._different[0].norm, self.axis_name, name=name)
+        block = self._different[0]
+        return Norm(block.norm, self.axis_name, block.rms_epsilon, name=name)
 
     def _scans_blocks(self, length):
         # A single step is cheap to compile, and stacking the parameters would take more

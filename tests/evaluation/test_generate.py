@@ -38,19 +38,25 @@ LAYER = RecurrentLayer(GRU(d_state=8), ChannelMixing())
 LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 
 
-@pytest.fixture(
-    scope="module", params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)})
-)
+TRAINED = {
+    "gru": (LAYER,),
+    "dlr": (RecurrentLayer(DLR(d_state=8), ChannelMixing()),),
+    "hybrid": (LAYER, RotaryAttention(n_heads=2, window=3)),
+}
+
+
+@pytest.fixture(scope="module", params=tiered(TRAINED))
 def trained(request):
     """A model and variables large enough for distinct predictions."""
-    return with_variables(model_of(RecurrentLayer(request.param, ChannelMixing())))
+    return with_variables(model_of(*request.param))
 
 
-def model_of(layer, **fields):
+def model_of(*layers, **fields):
+    blocks = tuple(Block(layer) for layer in layers)
     return SequenceModel(
         encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
-        block=Block(layer),
-        n_layers=1,
+        block=blocks[0] if len(blocks) == 1 else blocks,
+        n_layers=len(blocks),
         **{"head": StepHead(d_output=VOCABULARY)} | fields,
     )
 
