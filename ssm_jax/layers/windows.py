@@ -135,8 +135,8 @@ def clear_cache(cache: Cache, rows: Bool[Array, "*b"] | None) -> Cache:
     return jax.tree.map(clear_leaf, cache)
 
 
-def check_cache(cache: Any, expected: Cache) -> None:
-    """Checks that a state is a cache of the expected shapes.
+def check_cache(cache: Any, expected: tuple[Any, ...]) -> None:
+    """Checks that a state is a cache of these shapes, of arrays or not.
 
     Raises:
       ValueError: It is not.

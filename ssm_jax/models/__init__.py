@@ -10,8 +10,8 @@ from ssm_jax.models.encoders import (
 from ssm_jax.models.heads import LastHead, PairHead, PooledHead, StepHead
 from ssm_jax.models.network import RecurrentNetwork
 from ssm_jax.models.norm import BatchNorm, Norm, ScalarNorm
+from ssm_jax.models.published import recurrent_gemma
 from ssm_jax.models.recurrences import layer_recurrences
-from ssm_jax.models.recurrent_gemma import recurrent_gemma
 from ssm_jax.models.stack import SequenceModel
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The models of Griffin's authors: recurrences, and attention to the last steps."""
+"""Models of published shapes."""
 
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""`recurrent_gemma`: its published shapes, and the parts that only it uses."""
+"""Models of published shapes, and the parts that only they use."""
 
 import chex
 import jax
