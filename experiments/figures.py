@@ -42,7 +42,7 @@ def run(draw: Callable[..., Figure]) -> None:
 
 
 def labels(workdirs: Sequence[str]) -> list[str]:
-    """Labels runs by the class of their layers, such as ``DLR``.
+    """Labels runs by the classes of their layers, such as ``DLR`` or ``S5-Attention``.
 
     Args:
       workdirs: Work dirs of runs of `SequenceModel`.
@@ -50,8 +50,13 @@ def labels(workdirs: Sequence[str]) -> list[str]:
     Returns:
       A label for each; names of the directories if two of them have the same layers.
     """
-    layers = [WorkDir(path).config().model.block.layer for path in workdirs]
-    names = [layer.get("recurrence", layer).cls.split(":")[-1] for layer in layers]
+
+    def name(block):
+        blocks = block if isinstance(block, tuple) else (block,)
+        layers = [each.layer.get("recurrence", each.layer) for each in blocks]
+        return "-".join(layer.cls.split(":")[-1] for layer in layers)
+
+    names = [name(WorkDir(path).config().model.block) for path in workdirs]
     if len(set(names)) < len(names):
         return [Path(path).name for path in workdirs]
     return names

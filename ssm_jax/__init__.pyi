@@ -38,6 +38,7 @@ from .layers import (
     ChannelMixing as ChannelMixing,
     ExpertChoiceMLP as ExpertChoiceMLP,
     GatedDeltaNet as GatedDeltaNet,
+    GatedMLP as GatedMLP,
     Griffin as Griffin,
     LabelledParam as LabelledParam,
     Linear as Linear,
@@ -49,6 +50,7 @@ from .layers import (
     RotaryAttention as RotaryAttention,
     RowDropout as RowDropout,
     ShortConvolution as ShortConvolution,
+    SlidingAttention as SlidingAttention,
     row_keys as row_keys,
     rows_from as rows_from,
 )

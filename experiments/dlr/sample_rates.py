@@ -32,7 +32,8 @@ def at_rate(restored: Restored, sample_rate: int) -> tuple[nn.Module, SpeechComm
       sample_rate: Samples per second, a divisor of the rate that the run trained at.
 
     Raises:
-      ValueError: The run is on another task, or ``sample_rate`` is not a divisor.
+      ValueError: The run is on another task, ``sample_rate`` is not a divisor, or the
+        model has several different blocks.
     """
     task, model = restored.task, restored.model
     if not isinstance(task, SpeechCommands):
@@ -45,6 +46,11 @@ def at_rate(restored: Restored, sample_rate: int) -> tuple[nn.Module, SpeechComm
         raise ValueError(
             f"`sample_rate` must be a divisor of {task.sample_rate}, at which the run "
             f"trained, got {sample_rate}; train at 16000 for both rates."
+        )
+    if isinstance(model.block, tuple):
+        raise ValueError(
+            "`--workdir` must be of a run with one kind of block, got "
+            f"{len(model.block)}; train experiments/dlr/speech.py as it is."
         )
     layer = model.block.layer
     recurrence = dataclasses.replace(layer.recurrence, step_scale=scale)

@@ -7,8 +7,10 @@ r"""Language models trained on short windows, with carried states or zero states
 
 Figures 4 to 10 of the paper. ``FOLDER`` contains text files; those of the paper are
 WikiText-103, which ``launch.prepare`` prepares. ``model`` is ``s5``, ``mamba`` or
-``gru``, or in addition to the paper ``dlr``, ``ets`` or ``fru``; ``length`` is the
-window length of training; ``state_init`` is the initial state of a batch. With
+``gru``, or in addition to the paper ``dlr``, ``ets``, ``fru`` or ``hybrid``: two
+recurrences of Griffin, then attention to the last 64 steps, and so on (one of each with
+two layers); ``length`` is the window length of training; ``state_init`` is the initial
+state of a batch, with ``hybrid`` also of the steps attended to. With
 ``order=shuffled`` the windows are shuffled. ``size`` is a width, with 6, 6, 12 and 24
 layers; with ``size=small`` tokens are bytes, and the model trains on two CPU cores in
 minutes; ``size=tiny`` is half as wide and trains on one core in a minute or two.
@@ -39,10 +41,27 @@ from ml_collections import ConfigDict
 
 from ssm_jax.config import Config, spec
 from ssm_jax.fields import NonNegativeFloat, PositiveFloat, PositiveInt
-from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.layers import (
+    ETSMLP,
+    MLP,
+    ChannelMixing,
+    Griffin,
+    Mamba,
+    RecurrentLayer,
+    SlidingAttention,
+)
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.models.precision import ComputeDtype
-from ssm_jax.recurrences import CES, DLR, FRU, GRU, S5, BoundedEigenvalues, log_spaced
+from ssm_jax.recurrences import (
+    CES,
+    DLR,
+    FRU,
+    GRU,
+    RGLRU,
+    S5,
+    BoundedEigenvalues,
+    log_spaced,
+)
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, TrainConfig
 from ssm_jax.training.initial import StateInitKind
@@ -60,6 +79,8 @@ SIZES = {
 
 TINY_STEPS = 400
 VOCABULARY = 30_000
+ATTENDED = 64  # Steps that the attention of the hybrid reaches, and its heads.
+HEADS = 4
 HORIZON = 1024  # Of the FRU, which the paper has not.
 LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 
@@ -72,7 +93,7 @@ class Variant:
     of the size.
     """
 
-    model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru"]
+    model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru", "hybrid"]
     length: PositiveInt
     state_init: StateInitKind
     order: Literal["text", "shuffled"] = "text"
@@ -128,8 +149,8 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
             "model": spec(
                 SequenceModel,
                 encoder=encoder,
-                block=_block(choices.model, d_model, n_layers),
                 n_layers=n_layers,
+                **_blocks(choices.model, d_model, n_layers),
                 head=None,
                 dtype=choices.dtype,
             ),
@@ -145,6 +166,19 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
             "training": training,
         }
     )
+
+
+def _blocks(model, d, n_layers):
+    """The fields of the model that say which blocks it has."""
+    if model != "hybrid":
+        return {"block": _block(model, d, n_layers)}
+    attention = SlidingAttention(n_heads=HEADS, window=ATTENDED, n_kv_heads=1)
+    blocks = tuple(
+        Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
+        for layer in (Griffin(RGLRU(n_heads=HEADS)), attention)
+    )
+    # Two recurrences, then attention, as in Griffin.
+    return {"block": blocks, "pattern": "aab" if n_layers > 2 else "ab"}
 
 
 def _block(model, d, n_layers):

@@ -15,7 +15,7 @@ from ssm_jax.files import write_arrays
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.layers.recurrent import recurrences_of
+from ssm_jax.models.recurrences import layer_recurrences
 from ssm_jax.recurrences import (
     S4,
     MIMOModes,
@@ -55,7 +55,8 @@ def inspect(
       of their losses. Predictions of classes are probabilities, and those of language
       models, of which these are the first windows, the probability of each target.
 
-      For a time-invariant recurrence also ``kernels``, ``(layers, channels, lags)``, of
+      For a time-invariant recurrence (of several different ones, the first) and its
+      layers also ``kernels``, ``(layers, channels, lags)``, of
       the channels of each layer with the most energy, the most first; ``channels``,
       their numbers, and ``energies``, their shares of the squares of all kernels of the
       layer, ``(layers, channels)``; ``lags``, negative for the future; and the decays
@@ -63,18 +64,18 @@ def inspect(
       ``initial_phase`` before training.
     """
     arrays = {"split": np.asarray(split), **_examples(restored, split)}
-    recurrence = restored.model.recurrence
-    if isinstance(recurrence, TimeInvariant):
-        params = restored.variables["params"]
-        arrays |= _decays(recurrence, params, "")
+    model = restored.model
+    recurrence, layers = _time_invariant(model, restored.variables["params"])
+    if recurrence is not None:
+        arrays |= _decays(recurrence, layers, "")
         seed = restored.training.seed
         key, _ = jax.random.split(jax.random.key(seed))
         # The program that training has compiled.
         batch = rows_of_batch(restored.task, split, 0, 1, seed)
-        initial, _ = initialize(jax.jit(restored.model.init), key, batch)
-        arrays |= _decays(recurrence, initial, "initial_")
+        initial, _ = initialize(jax.jit(model.init), key, batch)
+        arrays |= _decays(recurrence, _time_invariant(model, initial)[1], "initial_")
         length = restored.task.spec.length
-        arrays |= _kernels(recurrence, params, length)
+        arrays |= _kernels(recurrence, layers, length)
         lags = arrays["kernels"].shape[-1]
         # Two-sided kernels have the lags from -length, causal ones from 0.
         arrays["lags"] = np.arange(length - lags, length)
@@ -82,10 +83,24 @@ def inspect(
     return arrays
 
 
+def _time_invariant(model, params):
+    """The first time-invariant recurrence of a model, and the parameters of each."""
+    pairs = [
+        (recurrence, layer)
+        for recurrence, layer in layer_recurrences(model, params)
+        if isinstance(recurrence, TimeInvariant)
+    ]
+    if not pairs:
+        return None, []
+    first, _ = pairs[0]
+    # Others may have another number of eigenvalues.
+    return first, [layer for recurrence, layer in pairs if recurrence == first]
+
+
 @functools.partial(jax.jit, static_argnames="recurrence")
-def _log_decays(recurrence, params):
+def _log_decays(recurrence, layers):
     """The absolute values and phases of each layer, as logarithms."""
-    logs = [recurrence.modes(layer).log_decay for layer in recurrences_of(params)]
+    logs = [recurrence.modes(layer).log_decay for layer in layers]
     # Positive real decays are stored without a phase.
     return [
         (log.log_abs, jnp.zeros_like(log.log_abs) if log.phase is None else log.phase)
@@ -93,8 +108,8 @@ def _log_decays(recurrence, params):
     ]
 
 
-def _decays(recurrence, params, prefix):
-    log_abs, phase = zip(*_log_decays(recurrence, params), strict=True)
+def _decays(recurrence, layers, prefix):
+    log_abs, phase = zip(*_log_decays(recurrence, layers), strict=True)
     return {
         f"{prefix}log_abs": np.stack([np.asarray(layer) for layer in log_abs]),
         f"{prefix}phase": np.stack([np.asarray(layer) for layer in phase]),
@@ -158,12 +173,10 @@ def _losses(spec, predictions, targets):
     return losses, jnp.exp(-losses) if spec.language else jax.nn.softmax(predictions)
 
 
-def _kernels(recurrence, params, length):
+def _kernels(recurrence, layers, length):
     """Kernels of the channels with the most energy, and lags of their taps."""
-    layers = [
-        _largest_kernels(recurrence, layer, length) for layer in recurrences_of(params)
-    ]
-    return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
+    found = [_largest_kernels(recurrence, layer, length) for layer in layers]
+    return {name: np.stack([layer[name] for layer in found]) for name in found[0]}
 
 
 def _largest_kernels(recurrence, params, length):
@@ -262,16 +275,15 @@ def layer_kernels(
       length: Number of taps ``l`` per direction; see `recurrence_kernels`.
 
     Returns:
-      One entry per layer, in their order.
+      One entry per layer with a recurrence, in their order.
 
     Raises:
       ValueError: As `recurrence_kernels`.
     """
-    recurrence = getattr(model, "recurrence", None)
     params = nn.meta.unbox(variables["params"])
     return [
         recurrence_kernels(recurrence, layer, length)
-        for layer in recurrences_of(params)
+        for recurrence, layer in layer_recurrences(model, params)
     ]
 
 

@@ -9,11 +9,12 @@ from ssm_jax.layers.gated_delta_net import GatedDeltaNet
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
-from ssm_jax.layers.mlp import MLP
+from ssm_jax.layers.mlp import MLP, GatedMLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.ret_net import RetNet
 from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.layers.sliding_attention import SlidingAttention
 
 __all__ = [
     "ETSMLP",
@@ -22,6 +23,7 @@ __all__ = [
     "ChannelMixing",
     "ExpertChoiceMLP",
     "GatedDeltaNet",
+    "GatedMLP",
     "Griffin",
     "LabelledParam",
     "Linear",
@@ -33,6 +35,7 @@ __all__ = [
     "RotaryAttention",
     "RowDropout",
     "ShortConvolution",
+    "SlidingAttention",
     "row_keys",
     "rows_from",
 ]

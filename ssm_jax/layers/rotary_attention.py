@@ -17,7 +17,12 @@ from ssm_jax.layers.layer_norm import LayerNorm
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.softmax import full_attention
-from ssm_jax.layers.windows import attend_in_windows, initial_cache
+from ssm_jax.layers.windows import (
+    attend_in_windows,
+    check_cache,
+    clear_cache,
+    initial_cache,
+)
 from ssm_jax.recurrences.families.base import check
 from ssm_jax.recurrences.families.padding import (
     left_align,
@@ -96,7 +101,7 @@ class RotaryAttention(Module):
         if self.window is None or self.bidirectional:
             return None
         heads = (self.n_heads, d_model // self.n_heads)
-        return initial_cache(batch_shape, self.window, heads)
+        return initial_cache(batch_shape, 2 * self.window, heads)
 
     @nn.compact
     def __call__(
@@ -157,18 +162,9 @@ class RotaryAttention(Module):
                 lengths=lengths,
                 finite=finite,
             )
-        if last is not None and reset_after is not None:
+        if last is not None:
             # A reset that no valid step follows still clears the state.
-            last = jax.tree.map(
-                lambda leaf: jnp.where(
-                    jnp.expand_dims(
-                        reset_after, tuple(range(reset_after.ndim, leaf.ndim))
-                    ),
-                    0,
-                    leaf,
-                ),
-                last,
-            )
+            last = clear_cache(last, reset_after)
         y = gelu(Linear(d, name="mixed")(y.reshape(x.shape)))
         # One dropout mask for all steps: the length axis (-2) is broadcast.
         y = x + RowDropout(self.dropout, broadcast_dims=(-2,))(y, train=train)
@@ -218,15 +214,4 @@ class RotaryAttention(Module):
                 f"bidirectional = {self.bidirectional}, got one; only causal attention "
                 "in windows has a state."
             )
-        if not isinstance(state, tuple) or len(state) != len(initial):
-            raise ValueError(
-                "`state` must be the triple (keys, values, position), got "
-                f"{type(state).__name__}; `initial_state` returns one."
-            )
-        for leaf, expected in zip(state, initial, strict=True):
-            check_floating("state", leaf)
-            if leaf.shape != expected.shape:
-                raise ValueError(
-                    f"`state` must have leaves {[leaf.shape for leaf in initial]}, "
-                    f"got {leaf.shape}; `initial_state` returns one."
-                )
+        check_cache(state, initial)

@@ -18,11 +18,23 @@ _BLOCK = 512
 
 def attend(
     q: Float[Array, "*b i h k"],
-    k: Float[Array, "*b j h k"],
-    v: Float[Array, "*b j h v"],
+    k: Float[Array, "*b j g k"],
+    v: Float[Array, "*b j g v"],
     visible: Bool[Array, "*#b #i #j"],
 ) -> Float[jax.Array, "*b i h v"]:
-    """Softmax attention of scaled queries to the visible keys; zeros without any."""
+    """Softmax attention of scaled queries to the visible keys; zeros without any.
+
+    With fewer heads of keys and values, ``g``, each serves ``h / g`` consecutive heads
+    of queries.
+    """
+    n_queries, n_keys = q.shape[-2], k.shape[-2]
+    if n_queries != n_keys:
+        q = q.reshape(*q.shape[:-2], n_keys, n_queries // n_keys, q.shape[-1])
+        logits = jnp.einsum("...igrk,...jgk->...grij", q, k)
+        visible = visible[..., None, None, :, :]
+        weights = jax.nn.softmax(logits, where=visible)
+        y = jnp.einsum("...grij,...jgv->...igrv", weights, v)
+        return y.reshape(*y.shape[:-3], n_queries, y.shape[-1])
     # `jax.nn.dot_product_attention` takes twice the time on CPUs. It also scales the
     # logits after the product; XLA may round the scaled logits and their maximum
     # differently, and for large logits the exponential of the difference overflows.
@@ -101,18 +113,20 @@ class Positions(NamedTuple):
 
 def local_attention(
     q: Float[Array, "*b l h k"],
-    k: Float[Array, "*b m h k"],
-    v: Float[Array, "*b m h v"],
+    k: Float[Array, "*b m g k"],
+    v: Float[Array, "*b m g v"],
     queries: Positions,
     keys: Positions,
     *,
     bidirectional: bool,
+    behind: int,
+    n_rotated: int | None,
     past: int,
     future: int,
     size: int,
     flags: Bool[Array, "*b m"],
 ) -> tuple[Float[jax.Array, "*b l h v"], Bool[jax.Array, "*b l"]]:
-    """Attention of each step to its own window, the previous one and the next one.
+    """Attention of each step to its own window, previous ones and the next one.
 
     Args:
       q: Scaled queries, ``(*b, l, h, k)``.
@@ -122,6 +136,9 @@ def local_attention(
       queries: Positions of the queries.
       keys: Positions of the keys.
       bidirectional: Whether a step attends to later steps, and to the next window.
+      behind: Number of earlier windows that a step attends to.
+      n_rotated: Number of channels of each head that are rotated, the first ones. None
+        means all.
       past: Number of keys before a block to which its queries may attend.
       future: Number of keys after a block to which its queries may attend.
       size: Number of queries per block.
@@ -136,6 +153,12 @@ def local_attention(
     def slice_keys(array, start, axis):
         return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
 
+    def rotate_first(x, first=0):
+        if n_rotated is None:
+            return rotate(x, first)
+        rotated = rotate(x[..., :n_rotated], first)
+        return jnp.concatenate([rotated, x[..., n_rotated:]], -1)
+
     def visible_from(start):
         steps = start + jnp.arange(size)
         segment, window = (
@@ -145,7 +168,7 @@ def local_attention(
         key_segment, key_window = (
             slice_keys(values, start, values.ndim - 1)[..., None, :] for values in keys
         )
-        visible = (key_segment == segment) & (key_window >= window - 1)
+        visible = (key_segment == segment) & (key_window >= window - behind)
         if bidirectional:
             visible &= key_window <= window + 1
         else:
@@ -160,9 +183,10 @@ def local_attention(
     def block(start, q):
         # Positions within the block: only their differences matter, so that the angles
         # do not grow with the length.
-        block_keys = rotate(slice_keys(k, start, k.ndim - 3))
+        block_keys = rotate_first(slice_keys(k, start, k.ndim - 3))
         block_values = slice_keys(v, start, v.ndim - 3)
-        return attend(rotate(q, past), block_keys, block_values, visible_from(start))
+        queries = rotate_first(q, past)
+        return attend(queries, block_keys, block_values, visible_from(start))
 
     seen = _attends_to_flagged(flagged_from, flags, q, size)
     return _map_blocks(block, q, size), seen

@@ -1,8 +1,11 @@
 """Attention in windows of left-aligned sequences, with a cache of keys and values."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis, steps_from
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.promotion import promoted_like
@@ -11,25 +14,27 @@ from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
 
 Cache = tuple[jax.Array, jax.Array, jax.Array]
-"""Keys and values of the last ``2 window`` steps, and the position of the next one."""
+"""Keys and values of the last steps, and the position of the next one."""
 
 
 def initial_cache(
-    batch_shape: tuple[int, ...], window: int, heads: tuple[int, int]
+    batch_shape: tuple[int, ...], steps: int, heads: tuple[int, int]
 ) -> Cache:
-    """Returns zeros, ``(*batch_shape, 2 window, *heads)`` twice and ``batch_shape``."""
-    zeros = jnp.zeros((*batch_shape, 2 * window, *heads))
+    """Returns zeros, ``(*batch_shape, steps, *heads)`` twice and ``batch_shape``."""
+    zeros = jnp.zeros((*batch_shape, steps, *heads))
     # The position is a float, so that gradients with respect to a state exist.
     return zeros, zeros, jnp.zeros(batch_shape)
 
 
 def attend_in_windows(
     q: Float[Array, "*b l h k"],
-    k: Float[Array, "*b l h k"],
-    v: Float[Array, "*b l h k"],
+    k: Float[Array, "*b l g k"],
+    v: Float[Array, "*b l g k"],
     cache: Cache | None,
     *,
     window: int,
+    behind: int = 1,
+    n_rotated: int | None = None,
     bidirectional: bool,
     reset: Bool[Array, "*b l"] | None,
     lengths: Int[Array, "*b"] | None,
@@ -39,10 +44,14 @@ def attend_in_windows(
 
     Args:
       q: Scaled queries, ``(*b, l, h, k)``, valid steps first.
-      k: Keys, ``(*b, l, h, k)``.
-      v: Values, ``(*b, l, h, k)``.
-      cache: Cache before the first step. None means `initial_cache`.
-      window: Length of a window.
+      k: Keys, ``(*b, l, g, k)``; see `attend` for fewer heads.
+      v: Values, ``(*b, l, g, k)``.
+      cache: Cache of ``(behind + 1) window`` steps before the first one. None means
+        `initial_cache`.
+      window: Length of a window; with windows of one step each attends to itself and
+        the ``behind`` steps before it.
+      behind: Number of earlier windows that a step attends to.
+      n_rotated: As for `local_attention`.
       bidirectional: Whether a step attends to later steps, and to the next window.
       reset: True where a segment starts, ``(*b, l)``, or None.
       lengths: Number of valid steps of each row, ``(*b,)``. None: all are valid.
@@ -55,14 +64,15 @@ def attend_in_windows(
       ``bidirectional``.
     """
     *batch, length, heads, width = k.shape
-    # A block of queries reaches two windows back, but only one where blocks are windows
-    # because no segment starts elsewhere.
-    size, reach = min(window, length), 2 * window
+    # A block of queries reaches one window further back, except where it begins with a
+    # window because no segment starts elsewhere.
+    cached_steps = reach = (behind + 1) * window
+    size = min(max(behind, 1) * window, length)
     if cache is None:
-        cache = initial_cache((*batch,), window, (heads, width))
+        cache = initial_cache((*batch,), cached_steps, (heads, width))
         reach = min(reach, length)
         if reset is None:
-            reach = window if length > window else 0
+            reach = behind * window if length > size else 0
     cached_k, cached_v, first = (
         state_of_rows(leaf, finite[..., None]) for leaf in cache
     )
@@ -73,23 +83,25 @@ def attend_in_windows(
     # A weight of 0 would not hide values that are not finite.
     k, v = (jnp.where(flags[..., None, None], 0, values) for values in (k, v))
     lost, first = ~jnp.isfinite(first), jnp.where(jnp.isfinite(first), first, 0)
-    position, segment = _positions(first, length, window, reset)
+    position, segment = _positions(first, length, cached_steps, reset)
     last = None
     if not bidirectional:
         cache_k, cache_v = (
             nan_where(flags[..., None, None], values) for values in (k, v)
         )
-        last = _last_cache(cache_k, cache_v, position, segment, window, lengths, lost)
+        last = _last_cache(
+            cache_k, cache_v, position, segment, (window, behind), lengths, lost
+        )
     # Without a position nothing is known until a segment starts.
-    is_lost = lost[..., None] & (segment[..., 2 * window :] <= 0)
+    is_lost = lost[..., None] & (segment[..., cached_steps:] <= 0)
     window_index = jnp.floor_divide(position, window)
-    queries = Positions(segment[..., 2 * window :], window_index[..., 2 * window :])
+    queries = Positions(segment[..., cached_steps:], window_index[..., cached_steps:])
     if lengths is not None:
-        steps = jnp.arange(-2 * window, length)
+        steps = jnp.arange(-cached_steps, length)
         steps = promoted_like(steps, lengths[..., None])
         segment = jnp.where(steps < lengths[..., None], segment, -1)
     past, future = reach, reach if bidirectional else 0
-    begin, end = 2 * window - past, -length % size + future
+    begin, end = cached_steps - past, -length % size + future
     y, seen = local_attention(
         q,
         pad_axis(k[..., begin:, :, :], -3, after=end),
@@ -100,6 +112,8 @@ def attend_in_windows(
             pad_axis(window_index[..., begin:], -1, after=end),
         ),
         bidirectional=bidirectional,
+        behind=behind,
+        n_rotated=n_rotated,
         past=past,
         future=future,
         size=size,
@@ -108,24 +122,58 @@ def attend_in_windows(
     return y, seen | is_lost, last
 
 
-def _positions(first, length, window, reset):
+def clear_cache(cache: Cache, rows: Bool[Array, "*b"] | None) -> Cache:
+    """Returns the cache, with zeros in some rows; None means in none."""
+    if rows is None:
+        return cache
+
+    def clear_leaf(leaf):
+        return jnp.where(
+            jnp.expand_dims(rows, tuple(range(rows.ndim, leaf.ndim))), 0, leaf
+        )
+
+    return jax.tree.map(clear_leaf, cache)
+
+
+def check_cache(cache: Any, expected: tuple[Any, ...]) -> None:
+    """Checks that a state is a cache of these shapes, of arrays or not.
+
+    Raises:
+      ValueError: It is not.
+    """
+    if not isinstance(cache, tuple) or len(cache) != len(expected):
+        raise ValueError(
+            "`state` must be the triple (keys, values, position), got "
+            f"{type(cache).__name__}; `initial_state` returns one."
+        )
+    for leaf, like in zip(cache, expected, strict=True):
+        check_floating("state", leaf)
+        if leaf.shape != like.shape:
+            raise ValueError(
+                f"`state` must have leaves {[leaf.shape for leaf in expected]}, "
+                f"got {leaf.shape}; `initial_state` returns one."
+            )
+
+
+def _positions(first, length, cached_steps, reset):
     """Position and segment of the cached steps, -1 without a step, and of all steps."""
-    steps = jnp.arange(-2 * window, length)
+    steps = jnp.arange(-cached_steps, length)
     position = first[..., None]
     position = position + promoted_like(steps, position)
     segment = jnp.where(position < 0, -1, 0)
     if reset is None:
         return position, segment
-    reset = pad_axis(reset, -1, before=2 * window)
+    reset = pad_axis(reset, -1, before=cached_steps)
     start = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
     position_in_segment = (promoted_like(steps, start) - start).astype(position.dtype)
     position = jnp.where(start < 0, position, position_in_segment)
     return position, segment + jnp.cumsum(reset, -1)
 
 
-def _last_cache(k, v, position, segment, window, lengths, lost):
+def _last_cache(k, v, position, segment, windows, lengths, lost):
     """The cache after the last valid step, without a position where it is lost."""
-    size = 2 * window
+    window, behind = windows
+    size = (behind + 1) * window
     if lengths is None:
         lengths = jnp.full(k.shape[:-3], k.shape[-3] - size)
     # The cache shifts the steps by its size, so the final one starts at `lengths`.
@@ -134,11 +182,11 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
         jnp.take_along_axis(values, index, -1) for values in (position, segment)
     )
     next_position = position[..., -1] + 1
-    # Whole windows before the previous one are left out: the position stays exact.
+    # Whole windows that are out of reach are left out: the position stays exact.
     next_position = jnp.where(
-        next_position < size, next_position, window + next_position % window
+        next_position < size, next_position, behind * window + next_position % window
     )
-    # Steps before the previous window and of other segments are zeroed, because the
+    # Steps before these windows and of other segments are zeroed, because the
     # next call has no access to these resets.
     ages = promoted_like(jnp.arange(size, 0, -1), next_position[..., None])
     is_visible = (segment == segment[..., -1:]) & (ages <= next_position[..., None])

@@ -10,6 +10,8 @@ from ssm_jax.models.encoders import (
 from ssm_jax.models.heads import LastHead, PairHead, PooledHead, StepHead
 from ssm_jax.models.network import RecurrentNetwork
 from ssm_jax.models.norm import BatchNorm, Norm, ScalarNorm
+from ssm_jax.models.published import recurrent_gemma
+from ssm_jax.models.recurrences import layer_recurrences
 from ssm_jax.models.stack import SequenceModel
 
 __all__ = [
@@ -27,4 +29,6 @@ __all__ = [
     "StepHead",
     "TokenEncoder",
     "VectorEncoder",
+    "layer_recurrences",
+    "recurrent_gemma",
 ]

@@ -4,7 +4,7 @@ import functools
 
 from flax import linen as nn
 
-from ssm_jax.fields import Fraction
+from ssm_jax.fields import Fraction, PositiveFloat
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -31,6 +31,7 @@ class Block(Module):
       feedforward: Module with the signature ``(x, *, mask, train) -> y``, such as `MLP`
         or `ExpertChoiceMLP`, with a residual connection and a normalization of its own.
         None means no such module.
+      rms_epsilon: Constant of an RMSNorm; see `Norm`.
 
     Example:
       >>> import jax
@@ -49,6 +50,7 @@ class Block(Module):
     dropout: Fraction = 0.0
     axis_name: AxisName = None
     feedforward: nn.Module | None = None
+    rms_epsilon: PositiveFloat = 1e-5
 
     @nn.compact
     def __call__(
@@ -64,7 +66,7 @@ class Block(Module):
         check_floating("x", x)
 
         def residual(sublayer, x, name):
-            norm = Norm(self.norm, self.axis_name, name=name)
+            norm = Norm(self.norm, self.axis_name, self.rms_epsilon, name=name)
             norm = functools.partial(norm, mask=mask, train=train)
             y, state = sublayer(norm(x) if self.prenorm else x)
             # One dropout mask for all steps: the length axis (-2) is broadcast.

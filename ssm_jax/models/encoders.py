@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.fields import NonNegativeFloat, PositiveInt
+from ssm_jax.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, describe, is_array
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.sharding import take
@@ -74,6 +74,7 @@ class TokenEncoder(Module):
       std: Standard deviation of the initial table.
       d_embedding: Width of the table, which linear maps without a bias connect to
         ``d_model``. None means ``d_model``, without such maps.
+      scale: Factor of the embedded tokens; `attend` does not have it.
 
     Parameters, float32:
       table: `flax.linen.Embed`, ``(vocabulary, d_model)``, or with ``d_embedding``
@@ -97,6 +98,7 @@ class TokenEncoder(Module):
     vocabulary: PositiveInt
     std: NonNegativeFloat = 1.0
     d_embedding: PositiveInt | None = None
+    scale: PositiveFloat = 1.0
 
     def setup(self) -> None:
         """Creates the table that `__call__` and `attend` share."""
@@ -128,7 +130,9 @@ class TokenEncoder(Module):
         # only one of a vocabulary of 1.
         options = {"fill_value": jnp.nan, "wrap_negative_indices": False}
         embedded = take(self.table.embedding, x, mode="fill", **options)
-        return embedded if self.d_embedding is None else self.from_table(embedded)
+        if self.d_embedding is not None:
+            embedded = self.from_table(embedded)
+        return embedded if self.scale == 1 else self.scale * embedded
 
     def attend(self, x: Activations) -> Outputs:
         """Maps ``(*b, l, d_model)`` to logits ``(*b, l, vocabulary)``.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import PositiveFloat
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.layers.layer_norm import LayerNorm, center
@@ -147,10 +148,13 @@ class Norm(Module):
         batch. ``"scalar"``: `ScalarNorm`.
       axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
         moments over it. None means that the batch is not sharded.
+      rms_epsilon: Constant added to the mean square of an RMSNorm; the default is that
+        of the published Mamba models.
     """
 
     kind: NormKind = "layer"
     axis_name: AxisName = None
+    rms_epsilon: PositiveFloat = 1e-5
 
     @nn.compact
     def __call__(
@@ -163,8 +167,7 @@ class Norm(Module):
         if self.kind == "layer":
             return _recompute(LayerNorm)(name="layer")(x)
         if self.kind == "rms":
-            # The epsilon of the published Mamba models.
-            return _recompute(nn.RMSNorm)(epsilon=1e-5, name="rms")(x)
+            return _recompute(nn.RMSNorm)(epsilon=self.rms_epsilon, name="rms")(x)
         # Only these moments include other steps, so only they need the mask.
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)

@@ -281,7 +281,8 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
 
 def _config(model):
     """The Hugging Face config of a model."""
-    layer, encoder = model.block.layer, model.encoder
+    # The first, of several different ones: the model is compared with its config.
+    layer, encoder = model.blocks[0].layer, model.encoder
     if not isinstance(layer, Mamba) or not isinstance(encoder, TokenEncoder):
         raise ValueError(
             "`model` must have blocks of `Mamba` and a `TokenEncoder`, got "

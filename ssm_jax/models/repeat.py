@@ -1,7 +1,7 @@
-"""Blocks of equal structure, initialized and applied one after the other."""
+"""Blocks initialized and applied one after the other; those that repeat, by scans."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,49 +13,113 @@ from ssm_jax.models.stacking import entry, stack, unstack
 from ssm_jax.types import Activations, PyTree
 
 
-def can_scan(variables: PyTree, names: Sequence[str], states: Sequence[PyTree]) -> bool:
-    """Returns whether blocks have variables and states of equal structure and shapes.
+class Periods(NamedTuple):
+    """Consecutive blocks of which each ``length`` repeat those before them.
+
+    Attributes:
+      first: Index of the first block.
+      length: Number of blocks of a period, 1 if there is a single one.
+      n: Number of periods.
+    """
+
+    first: int
+    length: int
+    n: int
+
+    @property
+    def positions(self) -> Iterator[slice]:
+        """The blocks at each position of the period."""
+        end = self.first + self.length * self.n
+        for first in range(self.first, self.first + self.length):
+            yield slice(first, end, self.length)
+
+
+def block_kinds(
+    blocks: Sequence[nn.Module],
+    variables: PyTree,
+    names: Sequence[str],
+    states: Sequence[PyTree],
+) -> list[Any]:
+    """Describes blocks; a scan takes those of equal kinds.
 
     Args:
+      blocks: The block of each layer; layers share it where theirs are equal.
       variables: Collections of the model.
-      names: Names of the blocks.
-      states: Initial state of each block.
+      names: Names of the layers.
+      states: Initial state of each layer.
+
+    Returns:
+      The block of each layer, by its identity, with the structure, the shapes and the
+      dtypes of its variables and of its state.
     """
-    collections = [
-        [tree[name] for name in names if name in tree] for tree in variables.values()
+
+    def describe(tree):
+        leaves, structure = jax.tree.flatten(tree)
+        return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+
+    return [
+        (id(block), describe(_own(variables, name)), describe(state))
+        for block, name, state in zip(blocks, names, states, strict=True)
     ]
-    # A collection has an entry for all blocks or for none.
-    complete = all(len(trees) in (0, len(names)) for trees in collections)
-    return complete and all(map(_have_equal_structure, [*collections, states]))
+
+
+def find_periods(kinds: Sequence[Any]) -> list[Periods]:
+    """Splits blocks into periods that repeat, so that a program contains few blocks.
+
+    At each block the repetition begins that saves the most blocks, if there is one.
+
+    Args:
+      kinds: Kind of each block.
+
+    Example:
+      >>> find_periods("aabaabaab" + "a")
+      [Periods(first=0, length=3, n=3), Periods(first=9, length=1, n=1)]
+      >>> [periods.length for periods in find_periods("aaabaaab" + "aaaa" + "b")]
+      [4, 1, 1]
+    """
+    periods, first = [], 0
+    while first < len(kinds):
+        best = Periods(first, 1, 1)
+        for length in range(1, (len(kinds) - first) // 2 + 1):
+            period, n = kinds[first : first + length], 1
+            # Slices beyond the end are shorter, and so differ.
+            while kinds[first + n * length :][:length] == period:
+                n += 1
+            if length * (n - 1) > best.length * (best.n - 1):
+                best = Periods(first, length, n)
+        periods.append(best)
+        first += best.length * best.n
+    return periods
 
 
 def apply_blocks(
     model: nn.Module,
-    block: nn.Module,
+    blocks: Sequence[nn.Module],
     names: Sequence[str],
     x: Activations,
     states: Sequence[PyTree],
     *,
     dtype: ComputeDtype,
     remat: bool,
-    scan: bool,
+    periods: Sequence[Periods],
     **flags: Any,
 ) -> tuple[Activations, tuple[PyTree, ...]]:
     """Applies blocks one after the other, with the variables of each in ``model``.
 
-    The variables of a model keep an entry per block, ``block_0`` and so on; they are
+    The variables of a model keep an entry per layer, ``block_0`` and so on; they are
     stacked for a scan only. What the blocks change or sow is written back to these
-    entries. The keys of the blocks do not depend on ``scan`` and ``remat``.
+    entries. The keys of the blocks do not depend on ``periods`` and ``remat``.
 
     Args:
       model: The bound model that owns the variables.
-      block: The block, without a parent.
-      names: Names of the entries of the blocks in ``model``.
+      blocks: The block of each layer, without a parent.
+      names: Names of the entries of the layers in ``model``.
       x: Input of the first block, ``(*b, l, d)``.
-      states: Initial state of each block.
+      states: Initial state of each layer.
       dtype: Dtype of the computation.
       remat: Whether the backward pass recomputes the activations within each block.
-      scan: Whether the blocks, for which `can_scan` is True, are evaluated by one scan.
+      periods: The layers in order; several periods of equal `block_kinds` are evaluated
+        by one scan.
       **flags: Further arguments of the blocks, the same for all.
 
     Returns:
@@ -66,69 +130,110 @@ def apply_blocks(
     collections = model.variables
 
     def block_variables(name):
-        layer_results = {
-            key: tree[name] for key, tree in collections.items() if name in tree
-        }
+        variables = _own(collections, name)
         # Rounded before a scan: the stacked copy has half the size then.
-        return layer_results | {
-            "params": lower_params(dtype, layer_results.get("params", {}))
-        }
+        return variables | {"params": lower_params(dtype, variables.get("params", {}))}
 
-    def step(x, layer):
-        variables, keys, state = layer
-        bound: Any = block.bind(variables, rngs=keys, mutable=mutable)
-        y, state = bound(x, state=state, **flags)
-        return lower(dtype, y), (state, bound.scope.mutable_variables())
+    def step_of(block, scan):
+        def step(x, layer):
+            variables, keys, state = layer
+            bound: Any = block.bind(variables, rngs=keys, mutable=mutable)
+            y, state = bound(x, state=state, **flags)
+            return lower(dtype, y), (state, bound.scope.mutable_variables())
 
-    if remat:
-        # A scan already prevents that forward and recomputed operations are merged.
-        step = jax.checkpoint(step, prevent_cse=not scan)
+        if remat:
+            # A scan already prevents that forward and recomputed operations are merged.
+            step = jax.checkpoint(step, prevent_cse=not scan)
+        return step
+
     x, variables = lower(dtype, x), [block_variables(name) for name in names]
-    if scan:
+    results: list[Any] = [None] * len(names)
+    for part in periods:
+        if part.n == 1:
+            i = part.first
+            layer = variables[i], entry(keys, i), states[i]
+            x, results[i] = step_of(blocks[i], scan=False)(x, layer)
+            continue
+        step = _in_turn([step_of(blocks[at.start], scan=True) for at in part.positions])
         # The carry must keep its dtype and the mesh axes that it varies over.
-        x, state = match_varying_axes(x, stack(states))
-        layers = stack(variables), keys, state
+        x, initial = match_varying_axes(x, [stack(states[at]) for at in part.positions])
+        layers = [
+            (stack(variables[at]), _at(keys, at), state)
+            for at, state in zip(part.positions, initial, strict=True)
+        ]
         x = x.astype(jax.eval_shape(step, x, entry(layers, 0))[0].dtype)
-        x, layer_results = jax.lax.scan(step, x, layers)
-        results = [entry(layer_results, i) for i in range(len(names))]
-    else:
-        results = []
-        block_keys = [entry(keys, i) for i in range(len(names))]
-        for layer in zip(variables, block_keys, states, strict=True):
-            x, result = step(x, layer)
-            results.append(result)
+        x, found = jax.lax.scan(step, x, layers)
+        for at, result in zip(part.positions, found, strict=True):
+            results[at] = [entry(result, i) for i in range(part.n)]
     return x, _put(model, names, results)
 
 
 def init_blocks(
     model: nn.Module,
-    block: nn.Module,
+    blocks: Sequence[nn.Module],
     names: Sequence[str],
     x: Activations,
     states: Sequence[PyTree],
+    *,
+    periods: Sequence[Periods],
     **flags: Any,
 ) -> tuple[Activations, tuple[PyTree, ...]]:
     """Initializes blocks, each with its own key, and applies them as `apply_blocks`.
 
     Args:
       model: The bound model, which is being initialized.
-      block: The block, without a parent.
-      names: Names of the entries of the blocks in ``model``.
+      blocks: The block of each layer, without a parent.
+      names: Names of the entries of the layers in ``model``.
       x: Input of the first block, ``(*b, l, d)``.
-      states: Initial state of each block, of equal structure.
+      states: Initial state of each layer.
+      periods: As for `apply_blocks`.
       **flags: Further arguments of the blocks, the same for all.
 
     Returns:
       As `apply_blocks`.
     """
+    keys = _keys(model, len(names))
 
-    def step(x, layer):
-        keys, state = layer
-        (y, state), variables = block.init_with_output(keys, x, state=state, **flags)
-        return y.astype(x.dtype), (state, variables)
+    def step_of(block):
+        def step(x, layer):
+            keys, state = layer
+            (y, state), variables = block.init_with_output(
+                keys, x, state=state, **flags
+            )
+            return y.astype(x.dtype), (state, variables)
 
-    y, layers = jax.lax.scan(step, x, (_keys(model, len(names)), stack(states)))
-    return y, _put(model, names, unstack(layers, len(names)))
+        return step
+
+    results: list[Any] = [None] * len(names)
+    for part in periods:
+        if part.n == 1:
+            i = part.first
+            x, results[i] = step_of(blocks[i])(x, (entry(keys, i), states[i]))
+            continue
+        step = _in_turn([step_of(blocks[at.start]) for at in part.positions])
+        layers = [(_at(keys, at), stack(states[at])) for at in part.positions]
+        x, found = jax.lax.scan(step, x, layers)
+        for at, result in zip(part.positions, found, strict=True):
+            results[at] = unstack(result, part.n)
+    return x, _put(model, names, results)
+
+
+def _in_turn(steps: Sequence[Callable]) -> Callable:
+    """The step of a period, from those of its blocks."""
+
+    def step_period(x, layers):
+        results = []
+        for step, layer in zip(steps, layers, strict=True):
+            x, result = step(x, layer)
+            results.append(result)
+        return x, results
+
+    return step_period
+
+
+def _own(collections, name):
+    """The variables of a block, by their collections."""
+    return {key: tree[name] for key, tree in collections.items() if name in tree}
 
 
 def _keys(model, n):
@@ -137,19 +242,13 @@ def _keys(model, n):
     return {name: jax.random.split(model.make_rng(name), n) for name in scope.rngs}
 
 
+def _at(keys, positions):
+    return jax.tree.map(lambda of_stream: of_stream[positions], keys)
+
+
 def _put(model, names, layers):
     """Writes the variables of each block to its entry, and returns the states."""
     for block_name, (_, variables) in zip(names, layers, strict=True):
         for name, tree in variables.items():
             model.put_variable(name, block_name, tree)
     return tuple(state for state, _ in layers)
-
-
-def _have_equal_structure(trees):
-    """Whether all trees have the structure, the shapes and the dtypes of the first."""
-
-    def describe(tree):
-        leaves, structure = jax.tree.flatten(tree)
-        return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-
-    return all(describe(tree) == describe(trees[0]) for tree in trees[1:])

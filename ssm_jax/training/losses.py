@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen as nn
 from jax.core import Tracer
 
 from ssm_jax.fields import check_indices
-from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import (
     AUC,
     R2,
@@ -26,7 +26,8 @@ from ssm_jax.metrics import (
     Reduction,
     Skill,
 )
-from ssm_jax.recurrences import Recurrence, TimeInvariant
+from ssm_jax.models.recurrences import layer_recurrences
+from ssm_jax.recurrences import TimeInvariant
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.types import Array, Bool, Float, Int, PyTree
 
@@ -206,25 +207,25 @@ def largest_number(states: PyTree) -> Float[Array, ""]:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(states)]))
 
 
-def largest_modulus(
-    recurrence: Recurrence | None, params: PyTree
-) -> Float[Array, ""] | None:
+def largest_modulus(model: nn.Module, params: PyTree) -> Float[Array, ""] | None:
     """Returns the maximum modulus of the eigenvalues of a model.
 
     Args:
-      recurrence: Recurrence of the layers of the model.
+      model: The model.
       params: Parameters of the model.
 
     Returns:
-      The maximum, ``()``; None if the recurrence is not time-invariant.
+      The maximum over the time-invariant recurrences of its layers, ``()``; None if it
+      has none.
     """
-    if not isinstance(recurrence, TimeInvariant):
-        return None
     # `log_abs` is accurate near |lam| = 1; `exp` is monotonic, so it comes last.
     logs = [
         recurrence.modes(layer_params).log_decay.log_abs
-        for layer_params in recurrences_of(params)
+        for recurrence, layer_params in layer_recurrences(model, params)
+        if isinstance(recurrence, TimeInvariant)
     ]
+    if not logs:
+        return None
     return jnp.exp(jnp.max(jnp.stack([jnp.max(log) for log in logs])))
 
 

@@ -59,7 +59,7 @@ class Measurements:
         self._run, self._task, self._training = run, task, training
         self._parallel, self._checkpoints = parallel, checkpoints
         self._evaluation_step = parallel.evaluation_step(run)
-        self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
+        self._largest_modulus = jax.jit(partial(largest_modulus, run.model))
         self._warned: set[str] = set()
         # Name in the log -> positions, and the function that measures at them.
         self._measures = {}

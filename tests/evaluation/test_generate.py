@@ -38,20 +38,25 @@ LAYER = RecurrentLayer(GRU(d_state=8), ChannelMixing())
 LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 
 
-@pytest.fixture(
-    scope="module",
-    params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)}, full=1),
-)
+TRAINED = {
+    "gru": (LAYER,),
+    "dlr": (RecurrentLayer(DLR(d_state=8), ChannelMixing()),),
+    "hybrid": (LAYER, RotaryAttention(n_heads=2, window=3)),
+}
+
+
+@pytest.fixture(scope="module", params=tiered(TRAINED, full=("gru", "hybrid")))
 def trained(request):
     """A model and variables large enough for distinct predictions."""
-    return with_variables(model_of(RecurrentLayer(request.param, ChannelMixing())))
+    return with_variables(model_of(*request.param))
 
 
-def model_of(layer, **fields):
+def model_of(*layers, **fields):
+    blocks = tuple(Block(layer) for layer in layers)
     return SequenceModel(
         encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
-        block=Block(layer),
-        n_layers=1,
+        block=blocks[0] if len(blocks) == 1 else blocks,
+        n_layers=len(blocks),
         **{"head": StepHead(d_output=VOCABULARY)} | fields,
     )
 
@@ -135,7 +140,7 @@ def test_file_of_another_model_is_rejected(trained, tmp_path, unchecked):
     next(generate(model, variables, [[1]])).save(tmp_path / "state")
     (tmp_path / "text").write_text("It was the best of times")
     lstm = model.clone(block=Block(RecurrentLayer(LSTM(d_state=8), ChannelMixing())))
-    others = (("state", lstm), ("state", model.clone(n_layers=2)), ("text", model))
+    others = (("state", lstm), ("state", model.clone(n_layers=3)), ("text", model))
     for name, other in others:
         with refuses("path"):
             GenerationState.load(tmp_path / name, other)

@@ -261,14 +261,16 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     if "block" not in config.model:
         return config  # One recurrence, small as it is.
-    config.model.update(n_layers=1)
+    blocks = config.model.block
+    blocks = blocks if isinstance(blocks, tuple) else (blocks,)
+    config.model.update(n_layers=len(blocks))
     config.model.encoder.d_model = 8
-    layer = config.model.block.layer
-    if "d_hidden" in layer:
-        layer.d_hidden = 8
-    recurrence = layer.get("recurrence", {})
-    small = {"d_state": 4, "blocks": 1}
-    recurrence.update({name: n for name, n in small.items() if name in recurrence})
+    for block in blocks:
+        if "d_hidden" in block.layer:
+            block.layer.d_hidden = 8
+        recurrence = block.layer.get("recurrence", {})
+        small = {"d_state": 4, "blocks": 1}
+        recurrence.update({name: n for name, n in small.items() if name in recurrence})
     return config
 
 

@@ -22,6 +22,7 @@ from ssm_jax.layers import (
     RetNet,
     RotaryAttention,
     ShortConvolution,
+    SlidingAttention,
 )
 from ssm_jax.recurrences import (
     CES,
@@ -82,6 +83,7 @@ ROWS = {
     "rotary_causal": Row(RotaryAttention(2, d_feedforward=6)),
     "local": Row(RotaryAttention(2, 5, bidirectional=True, mixing="glu"), directions=2),
     "local_causal": Row(RotaryAttention(2, window=2)),
+    "sliding": Row(SlidingAttention(2, window=3, n_kv_heads=1)),
     "short_convolution": Row(ShortConvolution(d_conv=4)),
     "griffin": Row(Griffin(RGLRU(n_heads=2, r_min=0.7), width=6)),
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),

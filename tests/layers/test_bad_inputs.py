@@ -7,7 +7,13 @@ import jax
 import numpy as np
 
 from ssm_jax import layers, models
-from ssm_jax.layers import MLP, ChannelMixing, ExpertChoiceMLP, RecurrentLayer
+from ssm_jax.layers import (
+    MLP,
+    ChannelMixing,
+    ExpertChoiceMLP,
+    GatedMLP,
+    RecurrentLayer,
+)
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -41,6 +47,7 @@ MODULES = {
         RNN(d_state=3), models.LastHead(3), models.VectorEncoder(4)
     ),
     "mlp": MLP(8),
+    "gated_mlp": GatedMLP(8),
     "expert_choice": ExpertChoiceMLP(8, 2),
     "linear_map": Linear(3),
 } | {name: row.layer for name, row in LAYERS.items()}

@@ -1,5 +1,7 @@
 """Causal layers to test, each in the same small model."""
 
+from typing import Any
+
 import pytest
 from flax import linen as nn
 
@@ -15,6 +17,7 @@ from ssm_jax.layers import (
     RetNet,
     RotaryAttention,
     ShortConvolution,
+    SlidingAttention,
 )
 from ssm_jax.models import Block, SequenceModel, StepHead
 from ssm_jax.recurrences import (
@@ -89,6 +92,7 @@ LAYERS = {
     "ret_net": RetNet(Retention(n_heads=2)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "local_attention": RotaryAttention(n_heads=2, window=3),
+    "sliding_attention": SlidingAttention(n_heads=2, window=3, n_kv_heads=1),
     "short_convolution": ShortConvolution(),
 }
 STATELESS = {
@@ -98,13 +102,25 @@ STATELESS = {
 }
 
 
-def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:
-    """A language model of one block."""
-    return SequenceModel(encoder, Block(layer, prenorm=True), 1, StepHead(VOCABULARY))
+HYBRIDS = {
+    "hybrid": (LAYERS["griffin"], LAYERS["sliding_attention"]),
+}
+"""Several layers of one model."""
+
+
+def model(
+    layer: nn.Module | tuple[nn.Module, ...], encoder: nn.Module
+) -> SequenceModel:
+    """A language model of one block, or of one of each layer."""
+    head = StepHead(VOCABULARY)
+    if isinstance(layer, tuple):
+        blocks = tuple(Block(each, prenorm=True) for each in layer)
+        return SequenceModel(encoder, blocks, len(layer), head)
+    return SequenceModel(encoder, Block(layer, prenorm=True), 1, head)
 
 
 def each_layer(
-    layers: dict[str, nn.Module],
+    layers: dict[str, Any],
     fast: tuple[str, ...],
     full: tuple[str, ...] | None = None,
 ) -> pytest.MarkDecorator:

@@ -21,7 +21,14 @@ from ssm_jax.models import (
     VectorEncoder,
 )
 from ssm_jax.recurrences import S5
-from tests.models.cases import LAYERS, STATELESS, VOCABULARY, each_layer, model
+from tests.models.cases import (
+    HYBRIDS,
+    LAYERS,
+    STATELESS,
+    VOCABULARY,
+    each_layer,
+    model,
+)
 from tests.tiers import tiered
 
 WIDTH = 8
@@ -47,7 +54,7 @@ MASK = np.array(
 
 
 # One of each evaluation, and the layers that carry more than a recurrence.
-_FEW = ("dlr", "gru", "linear_attention", "short_convolution")
+_FEW = ("dlr", "gru", "linear_attention", "short_convolution", "hybrid")
 
 
 @functools.cache
@@ -58,7 +65,7 @@ def initialized(layer):
     return causal, jax.jit(causal.init)(key, TEXT[:, :2])
 
 
-@each_layer(LAYERS, fast=(), full=_FEW)
+@each_layer(LAYERS | HYBRIDS, fast=(), full=_FEW)
 def test_one_token_at_a_time_equals_one_call(layer):
     causal, variables = initialized(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
@@ -81,7 +88,7 @@ def test_one_token_at_a_time_equals_one_call(layer):
 
 @pytest.mark.full
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}, full=1))
-@each_layer(LAYERS | STATELESS, fast=("dlr",), full=(*_FEW, "attention"))
+@each_layer(LAYERS | STATELESS | HYBRIDS, fast=("dlr",), full=(*_FEW, "attention"))
 def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
     causal, variables = initialized(layer)
     documents = np.cumsum(RESET, 1)
@@ -102,7 +109,7 @@ def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
 
 
 @pytest.mark.full
-@each_layer(LAYERS | STATELESS, fast=("dlr",), full=(*_FEW, "attention"))
+@each_layer(LAYERS | STATELESS | HYBRIDS, fast=("dlr",), full=(*_FEW, "attention"))
 def test_values_that_are_not_finite_stay_in_their_document(layer):
     """Of one row, before a reset; also in gradients, where 0 times infinity is NaN."""
     causal, variables = initialized(layer)

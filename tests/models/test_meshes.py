@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from ssm_jax.layers import MLP, Attention, ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.layers import (
+    MLP,
+    Attention,
+    ChannelMixing,
+    Mamba,
+    RecurrentLayer,
+    RotaryAttention,
+)
 from ssm_jax.models import (
     Block,
     PooledHead,
@@ -34,6 +41,13 @@ MODELS = {
     ),
     "scanned": SequenceModel(
         VectorEncoder(8), Block(DROPS), 3, StepHead(2), scan_blocks=True, remat=True
+    ),
+    "hybrid": SequenceModel(
+        VectorEncoder(8),
+        (Block(DROPS), Block(RotaryAttention(n_heads=2, window=4), dropout=0.1)),
+        5,
+        StepHead(2),
+        scan_blocks=True,
     ),
     "pooled": SequenceModel(
         VectorEncoder(8),

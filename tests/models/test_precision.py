@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax.layers import MLP, ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.layers import MLP, ChannelMixing, Mamba, RecurrentLayer, RotaryAttention
 from ssm_jax.models import (
     Block,
     LastHead,
@@ -35,6 +35,14 @@ def tokens(**fields):
     return SequenceModel(TokenEncoder(8, 5), block, 1, None, **fields)
 
 
+def hybrid(**fields):
+    blocks = (
+        Block(DLR_LAYER, prenorm=True, dropout=DROPOUT),
+        Block(RotaryAttention(n_heads=2, window=4), prenorm=True),
+    )
+    return SequenceModel(VectorEncoder(8), blocks, 5, StepHead(2), **fields)
+
+
 def network(**fields):
     return RecurrentNetwork(GRU(d_state=4), LastHead(2), VectorEncoder(3), **fields)
 
@@ -46,6 +54,7 @@ MODELS = {
     "scalar": lambda **fields: vectors(DLR_LAYER, "scalar", **fields),
     "mamba": lambda **fields: vectors(Mamba(), "rms", **fields),
     "tokens": tokens,
+    "hybrid": hybrid,
     "network": network,
 }
 

@@ -89,6 +89,88 @@ def test_state_of_all_layers_continues_the_sequence(norm, prenorm):
     assert np.abs(state[0] - state[1]).max() > 1e-2
 
 
+def hybrid(**fields):
+    """Two recurrences, then attention in windows, and a cut period."""
+    recurrent = Block(RecurrentLayer(DLR(d_state=3), ChannelMixing()), prenorm=True)
+    attention = Block(RotaryAttention(n_heads=2, window=2), prenorm=True)
+    options = {"n_layers": 5, "pattern": "aab"} | fields
+    return SequenceModel(
+        VectorEncoder(WIDTH), (recurrent, attention), head=StepHead(2), **options
+    )
+
+
+def test_states_of_different_layers_continue_the_sequence():
+    """Also decoding step by step, where the cached window moves on."""
+    net = hybrid()
+    variables, apply = initialized(net)
+    whole, last = apply(variables, X)
+    initial = net.initial_state((3,))
+    assert [len(jax.tree.leaves(state)) for state in initial] == [1, 1, 3, 1, 1]
+    left, state = apply(variables, X[:, :HALF], initial)
+    right, state = apply(variables, X[:, HALF:], state)
+    assert_close((jnp.concatenate([left, right], 1), state), (whole, last))
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, initial)
+    outputs, state = [], initial
+    for t in range(LENGTH):
+        y, state = apply(variables, X[:, t : t + 1], state)
+        outputs.append(y)
+    assert_close((jnp.concatenate(outputs, 1), state), (whole, last))
+
+
+PATTERNS = {
+    "none": (None, 5, "ababa"),
+    "cut": ("aab", 5, "aabaa"),
+    "each": ("abbab", 5, "abbab"),
+    "longer": ("abbbb", 3, "abb"),
+}
+
+
+@pytest.mark.parametrize("row", PATTERNS.values(), ids=PATTERNS.keys())
+def test_pattern_names_the_block_of_each_layer(row):
+    pattern, n_layers, expected = row
+    net = hybrid(pattern=pattern, n_layers=n_layers)
+    a, b = net.block
+    assert net.blocks == tuple({"a": a, "b": b}[letter] for letter in expected)
+    assert net.recurrence == a.layer.recurrence
+
+
+def test_patterns_and_blocks_that_do_not_fit_are_rejected():
+    with refuses("pattern", "'aac'", rule="'ab'"):
+        hybrid(pattern="aac")
+    with refuses("pattern", "''", rule="'ab'"):
+        hybrid(pattern="")
+    with refuses("pattern", "'aa'", rule="every block"):
+        hybrid(pattern="aa")
+    with refuses("pattern", "'aab'", rule="first 2 layers"):
+        hybrid(n_layers=2)
+    with refuses("block", (), rule="at least one"):
+        hybrid().clone(block=())
+    a, b = hybrid().block
+    with refuses("block", [True, False], rule="prenorm"):
+        hybrid().clone(block=(a, b.clone(prenorm=False)))
+    with refuses("block", ("rms", 1e-5), rule="norm"):
+        hybrid().clone(block=(a, b.clone(norm="rms")))
+    post = [each.clone(prenorm=False) for each in (a, b.clone(norm="rms"))]
+    with refuses("block", ("rms", 1e-5), rule="norm"):
+        hybrid().clone(block=tuple(post), normed_encoder=True)
+    assert hybrid().clone(block=tuple(post)).blocks[2].norm == "rms"
+
+
+@pytest.mark.full
+def test_padding_and_segments_reach_every_layer_of_a_hybrid():
+    net = hybrid()
+    variables, apply = initialized(net)
+    left, _ = apply(variables, X[:, :HALF])
+    right, last = apply(variables, X[:, HALF:])
+    reset = np.tile(np.arange(LENGTH) == HALF, (3, 1))
+    packed = apply(variables, X, reset=reset)
+    assert_close(packed, (jnp.concatenate([left, right], 1), last))
+    padded = np.full(X.shape, 7, np.float32)
+    padded[MASK] = X[:, HALF:].reshape(-1, 2)
+    given, state = apply(variables, padded, mask=MASK)
+    assert_close((given[MASK].reshape(right.shape), state), (right, last))
+
+
 class Entering(nn.Module):
     """A layer that returns zeros and records its arguments."""
 

@@ -44,7 +44,7 @@ COMPILED = [
     *[(kind, meshes.CHANNELS) for kind in ("explicit", "carried")],
 ]
 # One of each family, of both directions and with a cut kernel.
-FEW = ("dlr", "dlr_bidirectional", "dlr_cut", "selective", "delta", "gru")
+FEW = ("dlr", "dlr_bidirectional", "dlr_cut", "selective", "delta_rule", "gru")
 METHODS = ("auto", "sequential", "associative", "chunked", "fft", "pallas")
 
 

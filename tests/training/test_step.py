@@ -219,7 +219,7 @@ def test_gradient_and_states_are_measured(start, batch):
     np.testing.assert_allclose(seen["largest_state"], largest, 1e-6)
     decays = state.params["block_0"]["layer"]["recurrent"]["recurrence"]["sqrt_decay"]
     modulus = np.exp(-np.min(np.square(decays)))
-    found = largest_modulus(run.model.recurrence, state.params)
+    found = largest_modulus(run.model, state.params)
     np.testing.assert_allclose(found, modulus, 1e-6)
 
 
