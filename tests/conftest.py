@@ -8,8 +8,8 @@ There are three tiers:
 * ``--full``: adds the tests marked ``full``, on eight CPU devices: each method, several
   lengths, gradients and dtypes, several devices and processes, the programs. Shape
   annotations are checked at every call.
-* ``--nightly``: adds the tests marked ``nightly``: all rows by all methods, 131,072 steps,
-  kill trials, 10,000 generated tokens, the cells of the documentation.
+* ``--nightly``: adds the tests marked ``nightly``: all rows by all methods, 131,072
+  steps, kill trials, 10,000 generated tokens, the cells of the documentation.
 
 A test that needs several devices or starts a process is marked ``full``. Tests of
 other tiers are deselected, not skipped.
