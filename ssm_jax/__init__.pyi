@@ -73,6 +73,7 @@ from .recurrences import (
     GatedDeltaRule as GatedDeltaRule,
     GatedLinearAttention as GatedLinearAttention,
     InputDependent as InputDependent,
+    LinOSS as LinOSS,
     MIMOModes as MIMOModes,
     MinGRU as MinGRU,
     MinLSTM as MinLSTM,

@@ -20,6 +20,7 @@ from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.recurrences.fru import FRU, log_spaced
 from ssm_jax.recurrences.gated_delta_rule import GatedDeltaRule
 from ssm_jax.recurrences.gla import GatedLinearAttention
+from ssm_jax.recurrences.linoss import LinOSS
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
 from ssm_jax.recurrences.rg_lru import RGLRU
@@ -55,6 +56,7 @@ __all__ = [
     "GatedDeltaRule",
     "GatedLinearAttention",
     "InputDependent",
+    "LinOSS",
     "MIMOModes",
     "MinGRU",
     "MinLSTM",

@@ -27,6 +27,7 @@ RECURRENCES = [
     recurrences.S4D(d_state=6),
     recurrences.S5(d_state=6, blocks=1),
     recurrences.LRU(d_state=6),
+    recurrences.LinOSS(d_state=6),
     recurrences.CES(),
     recurrences.ExponentialSmoothing(),
     recurrences.DampedEMA(d_state=6),

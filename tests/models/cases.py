@@ -36,6 +36,7 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedDeltaRule,
     GatedLinearAttention,
+    LinOSS,
     MinGRU,
     MinLSTM,
     SelectiveSSM,
@@ -62,6 +63,7 @@ RECURRENCES = {
         recurrence=S5(d_state=8, blocks=2), largest_state=200.0
     ),
     "lru": LRU(d_state=8),
+    "linoss": LinOSS(d_state=4),
     "smoothing_real": CES(eigenvalues="real"),
     "ema": ExponentialSmoothing(),
     "damped_ema": DampedEMA(d_state=4),

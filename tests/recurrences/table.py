@@ -22,6 +22,7 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedDeltaRule,
     GatedLinearAttention,
+    LinOSS,
     MinGRU,
     MinLSTM,
     Recurrence,
@@ -31,6 +32,7 @@ from ssm_jax.recurrences import (
 from tests.recurrences import (
     oracle,
     oracle_ema,
+    oracle_linoss,
     oracle_matrix,
     oracle_rnn,
     oracle_selective,
@@ -305,6 +307,21 @@ ROWS |= {
         lengths=(17,),
     )
     for name, unit in MINIMAL.items()
+}
+OSCILLATORS = {
+    "linoss": LinOSS(d_state=3),
+    "linoss_imex": LinOSS(d_state=2, discretization="imex"),
+}
+ROWS |= {
+    name: Row(
+        unit,
+        functools.partial(oracle_linoss.linoss, unit),
+        methods=("sequential", "associative"),
+        lengths=(17,) if name == "linoss_imex" else (1, 2, 17, 127),
+        brief=name == "linoss_imex",
+        fast=False,
+    )
+    for name, unit in OSCILLATORS.items()
 }
 BRIEF = (
     "dlr_real",
