@@ -10,6 +10,7 @@ from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
 from ssm_jax.layers.mlp import MLP
+from ssm_jax.layers.mlstm import MLSTMLayer
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
@@ -24,6 +25,7 @@ __all__ = [
     "Griffin",
     "LabelledParam",
     "Linear",
+    "MLSTMLayer",
     "Mamba",
     "Mamba2",
     "Recurrent",

@@ -23,6 +23,7 @@ from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.linoss import LinOSS
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
+from ssm_jax.recurrences.mlstm import MLSTM
 from ssm_jax.recurrences.rg_lru import RGLRU
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
 from ssm_jax.recurrences.s4 import S4
@@ -42,6 +43,7 @@ __all__ = [
     "GRU",
     "LRU",
     "LSTM",
+    "MLSTM",
     "RGLRU",
     "RNN",
     "S4",

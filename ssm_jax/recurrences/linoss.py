@@ -322,13 +322,12 @@ def _by_pairs(oscillators, power, u, before, reset):
         of_left, of_right = (
             [v[..., i : 2 * n_pairs : 2, :] for v in inputs] for i in (0, 1)
         )
-        resets = [None, None]
+        right_reset = of_any = None
         if reset is not None:
-            resets = [reset[..., i : 2 * n_pairs : 2] for i in (0, 1)]
-        left_reset, right_reset = resets
+            left_reset, right_reset = (reset[..., i : 2 * n_pairs : 2] for i in (0, 1))
+            of_any = left_reset | right_reset
         carried = _zero_at_resets(power(*of_left), right_reset)
         of_pairs = [v + c for v, c in zip(of_right, carried, strict=True)]
-        of_any = None if reset is None else left_reset | right_reset
         right = states(power.squared(), of_pairs, of_any)
         # Before a left step is the right one of the pair before; the last may be alone.
         n_left = length - n_pairs

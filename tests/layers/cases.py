@@ -17,6 +17,7 @@ from ssm_jax.layers import (
     Griffin,
     Mamba,
     Mamba2,
+    MLSTMLayer,
     Recurrent,
     RecurrentLayer,
     RotaryAttention,
@@ -25,6 +26,7 @@ from ssm_jax.layers import (
 from ssm_jax.recurrences import (
     CES,
     DLR,
+    MLSTM,
     RGLRU,
     SSD,
     GatedDeltaRule,
@@ -100,6 +102,7 @@ ROWS = {
         ),
         fast=False,
     ),
+    "mlstm": Row(MLSTMLayer(MLSTM(d_head=2)), fast=False),
 }
 FAST = tuple(name for name, row in ROWS.items() if row.fast)
 

@@ -62,3 +62,30 @@ def gated_delta_rule(recurrence, params, x, state=None):
         y = np.einsum("...kv,...k->...v", h, q[..., t, :, :]) / np.sqrt(d_k)
         outputs.append(y.reshape(*y.shape[:-2], -1))
     return np.stack(outputs, -2), h
+
+
+def mlstm(recurrence, params, x, state=None):
+    """Runs an mLSTM step by step, ``(y, last)``."""
+    p = of_rows(params)
+    heads, d_value = p["input_bias"].shape[-1], recurrence.d_head
+    d_key = recurrence.d_key or d_value
+    parts = (heads, d_key), (heads, d_key), (heads, d_value), (heads,), (heads,)
+    qkv_if = split(x, *parts)
+    last = np.zeros((*x.shape[:-2], heads, d_key + 1, d_value + 1))
+    start = last if state is None else state
+    C, n, m = start[..., :-1, :-1], start[..., :-1, -1], start[..., -1, -1]
+    outputs = []
+    for t in range(x.shape[-2]):
+        q, k, v = (part[..., t, :, :] for part in qkv_if[:3])
+        i, f = (part[..., t, :] for part in qkv_if[3:])
+        i = i + p["input_bias"]
+        g = -np.log1p(np.exp(-f - p["forget_bias"]))
+        before, m = m, np.maximum(np.maximum(g + m, i), 0)
+        forget, k = np.exp(g + before - m), np.exp(i - m)[..., None] * k
+        C = forget[..., None, None] * C + k[..., None] * v[..., None, :] / d_key**0.5
+        n = forget[..., None] * n + k / d_key**0.5
+        divisor = np.maximum(np.abs(np.sum(n * q, -1)), np.exp(-m))
+        h = np.einsum("...kv,...k->...v", C, q) / divisor[..., None]
+        outputs.append(h.reshape(*h.shape[:-2], -1))
+    last[..., :-1, :-1], last[..., :-1, -1], last[..., -1, -1] = C, n, m
+    return np.stack(outputs, -2), last

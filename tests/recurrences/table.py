@@ -11,6 +11,7 @@ from ssm_jax.recurrences import (
     GRU,
     LRU,
     LSTM,
+    MLSTM,
     RGLRU,
     RNN,
     S4,
@@ -283,6 +284,7 @@ MATRIX = {
         oracle_matrix.gated_delta_rule,
         12,
     ),
+    "mlstm": (MLSTM(d_head=2, d_key=1), oracle_matrix.mlstm, 12),
 }
 ROWS |= {
     name: Row(
