@@ -9,6 +9,7 @@ from ssm_jax.layers.gated_delta_net import GatedDeltaNet
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
+from ssm_jax.layers.mamba3 import Mamba3
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.mlstm import MLSTMLayer
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
@@ -28,6 +29,7 @@ __all__ = [
     "MLSTMLayer",
     "Mamba",
     "Mamba2",
+    "Mamba3",
     "Recurrent",
     "RecurrentLayer",
     "RotaryAttention",

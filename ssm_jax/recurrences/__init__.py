@@ -33,6 +33,7 @@ from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.recurrences.sgconv import SGConv
 from ssm_jax.recurrences.sru import SRU
 from ssm_jax.recurrences.ssd import SSD
+from ssm_jax.recurrences.trapezoidal_ssd import TrapezoidalSSD
 
 # The base classes and modes are public: a recurrence can be defined elsewhere.
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "SISOModes",
     "SelectiveSSM",
     "TimeInvariant",
+    "TrapezoidalSSD",
     "convolution_kernel",
     "diagonalized",
     "kronecker",

@@ -20,6 +20,7 @@ METHODS = [method for method in get_args(Method) if method != "auto"]
 WIDTHS = {
     "SSD": 2 * 5 + 2 * 6 + 2,
     "GatedDeltaRule": 2 * 2 * 3 + 2 * (5 + 2),
+    "TrapezoidalSSD": 2 * (5 + 3) + 2 * 6 + 3,
     "MLSTM": 2 * (2 * 3 + 5 + 2),
 }
 SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
@@ -39,6 +40,7 @@ RECURRENCES = [
     recurrences.GatedLinearAttention(n_heads=2, d_key=3),
     recurrences.SSD(d_head=5, d_state=6),
     recurrences.GatedDeltaRule(n_heads=2, d_key=3, d_value=5),
+    recurrences.TrapezoidalSSD(d_head=5, d_state=6, n_angles=3),
     recurrences.MLSTM(d_head=5, d_key=3),
     recurrences.SRU(scales=(0.0, 0.5, 0.9), **SUMS),
     recurrences.FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),

@@ -17,6 +17,7 @@ from ssm_jax.layers import (
     Griffin,
     Mamba,
     Mamba2,
+    Mamba3,
     MLSTMLayer,
     Recurrent,
     RecurrentLayer,
@@ -31,6 +32,7 @@ from ssm_jax.recurrences import (
     SSD,
     GatedDeltaRule,
     SelectiveSSM,
+    TrapezoidalSSD,
 )
 from tests.tiers import tiered
 
@@ -100,6 +102,10 @@ ROWS = {
         GatedDeltaNet(
             GatedDeltaRule(n_heads=2, d_key=2, d_value=3, decay=False), gate=False
         ),
+        fast=False,
+    ),
+    "mamba3": Row(
+        Mamba3(TrapezoidalSSD(d_head=2, d_state=4, dt_min=0.05, dt_max=0.5)),
         fast=False,
     ),
     "mlstm": Row(MLSTMLayer(MLSTM(d_head=2)), fast=False),

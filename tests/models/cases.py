@@ -11,6 +11,7 @@ from ssm_jax.layers import (
     Griffin,
     Mamba,
     Mamba2,
+    Mamba3,
     MLSTMLayer,
     RecurrentLayer,
     RotaryAttention,
@@ -43,6 +44,7 @@ from ssm_jax.recurrences import (
     MinLSTM,
     SelectiveSSM,
     SGConv,
+    TrapezoidalSSD,
     log_spaced,
 )
 from tests.tiers import tiered
@@ -88,6 +90,7 @@ LAYERS = {
     "mamba": Mamba(SelectiveSSM(d_state=4)),
     "mamba2": Mamba2(SSD(d_head=4, d_state=4)),
     "gated_delta_net": GatedDeltaNet(GatedDeltaRule(n_heads=2, d_key=3, d_value=4)),
+    "mamba3": Mamba3(TrapezoidalSSD(d_head=4, d_state=4)),
     "mlstm": MLSTMLayer(MLSTM(d_head=4)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "local_attention": RotaryAttention(n_heads=2, window=3),

@@ -29,6 +29,7 @@ from ssm_jax.recurrences import (
     Recurrence,
     SelectiveSSM,
     SGConv,
+    TrapezoidalSSD,
 )
 from tests.recurrences import (
     oracle,
@@ -285,6 +286,11 @@ MATRIX = {
         12,
     ),
     "mlstm": (MLSTM(d_head=2, d_key=1), oracle_matrix.mlstm, 12),
+    "mamba3": (
+        TrapezoidalSSD(d_head=2, d_state=3, n_angles=1, rate_min=0.3, **STEPS),
+        oracle_matrix.trapezoidal_ssd,
+        2 * 5 + 2 * 3 + 1,
+    ),
 }
 ROWS |= {
     name: Row(
