@@ -5,11 +5,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.fields import PositiveInt
-from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.rms_norm import RMSNorm
+from ssm_jax.recurrences.families.base import check
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.trapezoidal_ssd import TrapezoidalSSD
 from ssm_jax.sharding.axis import length_axis
@@ -93,7 +94,7 @@ class Mamba3(Module):
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         del train
         check_floating("x", x)
-        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
+        check(x, None, reset, mask, d=x.shape[-1], state_shape=None)
         if mask is not None:
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)

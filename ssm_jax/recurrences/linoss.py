@@ -164,24 +164,29 @@ class LinOSS(Recurrence):
 
 
 class _Oscillators(NamedTuple):
-    """Real oscillators ``z' = s (z + dt (u - A y))``, ``y' = y + dt z'``.
+    """Real oscillators ``z' = z + s dt (u - A (y + lag z))``, ``y' = y + dt z'``.
 
     Attributes:
       A: Squared frequencies, ``(m,)``.
       dt: Steps, ``(m,)``.
-      s: Factors of the velocities, ``(m,)``.
+      lag: ``dt`` for ``"im"``, whose force is that of the next position; else 0.
     """
 
     A: Array
     dt: Array
-    s: Array
+    lag: Array
+
+    @property
+    def damping(self):
+        """``1 / s - 1``, ``(m,)``."""
+        return self.dt * self.lag * self.A
 
     def step(self, z, y, u):
         """Returns velocities and positions after a step with the force ``u``."""
-        # Not by the matrix M, whose rounded determinant is not `s`: an error of each
-        # step that would damp or excite all of them.
-        A, dt, s = (promoted_like(v, u) for v in self)
-        z = s * (z + dt * (u - A * y))
+        # Changes are added, not multiplied by M: its rounding would damp or excite slow
+        # oscillators, whose M is almost the identity, at every step.
+        A, dt, lag, damping = (promoted_like(v, u) for v in (*self, self.damping))
+        z = z + dt / (1 + damping) * (u - A * (y + lag * z))
         return z, y + dt * z
 
 
@@ -189,13 +194,13 @@ class _Power(NamedTuple):
     """``M**k = r ((1 - versine) I + sines N)``, ``N = M / sqrt(s) - cos(theta) I``.
 
     Attributes:
-      r: ``s**(k / 2)``, ``(m,)``.
+      log_r: Logarithm of ``r = s**(k / 2)``, ``(m,)``.
       versine: ``1 - cos(k theta)``, of small values with all digits, ``(m,)``.
       sines: ``sin(k theta) / sin(theta)``, a polynomial in ``cos(theta)``, ``(m,)``.
       N: Its entries 11, which is minus 22, 12 and 21, ``(m,)``.
     """
 
-    r: Array
+    log_r: Array
     versine: Array
     sines: Array
     N: tuple[Array, Array, Array]
@@ -204,7 +209,7 @@ class _Power(NamedTuple):
         """Returns ``M**(2 k)``, by the formulas of the double angle."""
         versine, sines = self.versine, self.sines
         return self._replace(
-            r=self.r**2,
+            log_r=2 * self.log_r,
             versine=2 * versine * (2 - versine),
             sines=2 * (1 - versine) * sines,
         )
@@ -218,22 +223,24 @@ class _Power(NamedTuple):
             self.sines * n_21,
             cosine - self.sines * n_11,
         )
-        zz, zy, yz, yy = (promoted_like(self.r * entry, z) for entry in entries)
+        r = jnp.exp(self.log_r)
+        zz, zy, yz, yy = (promoted_like(r * entry, z) for entry in entries)
         return zz * z + zy * y, yz * z + yy * y
 
 
 def _first_power(discretization, oscillators):
     """Returns ``M``."""
-    A, dt, s = oscillators
+    A, dt, _ = oscillators
+    log_r = -jnp.log1p(oscillators.damping) / 2
+    r = jnp.exp(log_r)
     if discretization == "im":
-        r = jnp.sqrt(s)
-        versine = dt**2 * A * s / (1 + r)
-        n_11 = jnp.zeros_like(s)
+        # 1 - sqrt(s), without a difference.
+        versine = oscillators.damping * r**2 / (1 + r)
+        n_11 = jnp.zeros_like(r)
     else:
-        r, versine = s, dt**2 * A / 2
-        n_11 = versine
+        versine = n_11 = dt**2 * A / 2
     N = n_11, -r * dt * A, r * dt
-    return _Power(r, versine, jnp.ones_like(s), N)
+    return _Power(log_r, versine, jnp.ones_like(r), N)
 
 
 def _evaluate(discretization, method, params, x, state, reset, lengths):
@@ -249,9 +256,9 @@ def _evaluate(discretization, method, params, x, state, reset, lengths):
     )
     A = jax.nn.relu(params["squared_frequency"])
     dt = sigmoid(params["logit_dt"])
-    s = 1 / (1 + dt**2 * A) if discretization == "im" else jnp.ones_like(A)
+    lag = dt if discretization == "im" else jnp.zeros_like(dt)
     # Real and imaginary parts are oscillators with the same constants.
-    oscillators = _Oscillators(*(jnp.concatenate([v, v]) for v in (A, dt, s)))
+    oscillators = _Oscillators(*(jnp.concatenate([v, v]) for v in (A, dt, lag)))
     B = jnp.concatenate([params["B_re"], params["B_im"]])
     C = jnp.concatenate([params["C_re"], -params["C_im"]], -1)
     length, n_states = x.shape[-2], math.prod(shape)

@@ -287,9 +287,9 @@ MATRIX = {
     ),
     "mlstm": (MLSTM(d_head=2, d_key=1), oracle_matrix.mlstm, 12),
     "mamba3": (
-        TrapezoidalSSD(d_head=2, d_state=3, n_angles=1, rate_min=0.3, **STEPS),
+        TrapezoidalSSD(d_head=2, d_state=5, n_angles=2, rate_min=0.3, **STEPS),
         oracle_matrix.trapezoidal_ssd,
-        2 * 5 + 2 * 3 + 1,
+        2 * 5 + 2 * 5 + 2,
     ),
 }
 ROWS |= {
