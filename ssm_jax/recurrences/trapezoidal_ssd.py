@@ -207,8 +207,8 @@ class TrapezoidalSSD(InputDependent):
         memory, k_0, v_0, theta_0 = jnp.split(
             state, [n * p, n * p + n, n * p + n + p], -1
         )
-        turns = np.pi * jnp.tanh(angle)[..., None, :] * steps[..., None]
-        theta = _angles(turns, theta_0, reset)
+        half_turns = jnp.tanh(angle)[..., None, :] * steps[..., None]
+        theta = np.pi * _sums(half_turns, theta_0 / np.pi, reset)
 
         def of_heads(values, bias):
             values = values.reshape(*values.shape[:-1], g, n)
@@ -264,21 +264,21 @@ def _after(values, first, lengths):
     return last.reshape(first.shape)
 
 
-def _wrapped(angle):
-    """The same angle in [-pi, pi], where small ones keep their digits."""
-    return angle - 2 * np.pi * jnp.round(angle / (2 * np.pi))
+def _wrapped(half_turns):
+    """The same angle in [-1, 1], without rounding, unlike a multiple of pi."""
+    return half_turns - 2 * jnp.round(half_turns / 2)
 
 
-def _angles(turns, theta_0, reset):
-    """Sums of turns from the start of each segment, ``(*b, l, h, m)``, in [-pi, pi].
+def _sums(turns, first, reset):
+    """Sums of half turns from the start of each segment, ``(*b, l, h, m)``, in [-1, 1].
 
     By an associative scan: sums of many turns would lose their digits.
     """
     axis = turns.ndim - 3
     if reset is not None:
         reset = reset[..., None, None]
-        theta_0 = jnp.where(reset[..., 0, :, :], 0, theta_0)
-    turns = _wrapped(turns.at[..., 0, :, :].add(theta_0))
+        first = jnp.where(reset[..., 0, :, :], 0, first)
+    turns = _wrapped(turns.at[..., 0, :, :].add(first))
 
     def combine(left, right):
         (before, reset_left), (after, reset_right) = left, right
