@@ -48,7 +48,8 @@ class ChunkedForm(NamedTuple):
         ``(state, reset, lengths) -> (y, last)``. None if it has no kernel of its own.
       products: With the other methods, evaluates the recurrence by products of matrices
         instead of states: ``(state, reset, valid, method) -> (y, last)``, with the
-        valid steps, ``(*b, l)``, or None. None if it has no such form.
+        state before the first step, or None for zeros, and the valid steps,
+        ``(*b, l)``, or None. None if it has no such form.
     """
 
     decay_and_input: DecayAndInput | None
@@ -68,6 +69,7 @@ def evaluate_chunks(
     lengths: Int[Array, "*b"] | None,
     size: Dimension,
     method: Method,
+    from_zeros: bool = False,
 ) -> tuple[Outputs, Inexact[Array, "..."]]:
     """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
 
@@ -84,6 +86,8 @@ def evaluate_chunks(
         change the state. None means that all steps are valid.
       size: Number of steps of a chunk, ``c``.
       method: Method by which `linear_recurrence` evaluates a chunk.
+      from_zeros: Whether ``state`` is zeros, of which XLA would compute everything
+        while it compiles.
 
     Returns:
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
@@ -101,7 +105,7 @@ def evaluate_chunks(
         # A reset on padding would clear the final state.
         if reset is not None and valid is not None:
             reset &= valid
-        return products(state, reset, valid, method)
+        return products(None if from_zeros else state, reset, valid, method)
     if decay_and_input is None or readout is None:
         raise ValueError(
             "`method` must not be 'pallas' for a recurrence that couples the entries "

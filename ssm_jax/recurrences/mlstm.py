@@ -165,8 +165,9 @@ class MLSTM(InputDependent):
 
         def by_products(state, reset, valid, method):
             flags = {"reset": reset, "mask": valid}
+            start = None if state is None else state[..., :-1, :]
             y, last = matrix_recurrence(
-                q, k, v, log_decay, state=state[..., :-1, :], **flags, method=method
+                q, k, v, log_decay, state=start, **flags, method=method
             )
             # exp(-m), bounded so that a derivative of the quotient is finite.
             smallest = jax.lax.stop_gradient(jnp.exp(-jnp.minimum(m, MAX_EXPONENT)))

@@ -159,19 +159,19 @@ class Retention(InputDependent):
                 rotate(k, 1),
                 v,
                 log_decay,
-                state=_pairs(state),
+                state=None if state is None else _pairs(state),
                 reset=reset,
                 mask=valid,
                 method=method,
             )
+            last = _complex(last.swapaxes(-1, -2)).swapaxes(-1, -2)
             # From position 0 to that of the last valid step.
             if valid is None:
                 back = np.exp(-1j * angles_of(np.array([length]), d_key))
             else:
                 back = np.exp(-1j * angles_of(np.arange(length + 1), d_key))
-                back = take(jnp.asarray(back, state.dtype), jnp.sum(valid, -1))
+                back = take(jnp.asarray(back, last.dtype), jnp.sum(valid, -1))
                 back = back[..., None, :]
-            last = _complex(last.swapaxes(-1, -2)).swapaxes(-1, -2)
             return outputs(o), last * promoted_like(back[..., None], last)
 
         return ChunkedForm(form, read, (q, k, v), products=by_products)

@@ -232,15 +232,17 @@ class TrapezoidalSSD(InputDependent):
         weight = sigmoid(-mixing) * steps * jnp.exp(log_decay)
         of_before = weight[..., None] * before(v, v_0)
 
-        def by_products(_, reset, valid, method):
-            start = memory.reshape(*memory.shape[:-1], n, p)
+        def by_products(start, reset, valid, method):
+            if start is not None:
+                start = memory.reshape(*memory.shape[:-1], n, p)
+                start = jnp.concatenate([start, jnp.zeros_like(start)], -3)
             # Both terms as if heads of their own, whose memories add up.
             y, last = matrix_recurrence(
                 jnp.concatenate([q, q], -2),
                 jnp.concatenate([k, before(k, k_0)], -2),
                 jnp.concatenate([of_this, of_before], -2),
                 jnp.concatenate([log_decay, log_decay], -1),
-                state=jnp.concatenate([start, jnp.zeros_like(start)], -3),
+                state=start,
                 reset=reset,
                 mask=valid,
                 method=method,

@@ -182,7 +182,8 @@ def apply_form(
             x, dt = jnp.where(finite, x, jnp.nan), jnp.where(finite, dt, 0)
 
     def run(x, state, reset, lengths):
-        if state is None:
+        from_zeros = state is None
+        if from_zeros:
             state = jnp.broadcast_to(zeros, (*x.shape[:-2], *zeros.shape))
         state = state_of_rows(state, x, per_channel=per_channel)
         x, state = x.astype(dtype), state.astype(state_dtype)
@@ -199,6 +200,7 @@ def apply_form(
             lengths=lengths,
             size=chunk_size(x.shape[-2], max(1, zeros.size // d_in)),
             method=method,
+            from_zeros=from_zeros,
         )
         return y, last
 
