@@ -39,6 +39,7 @@ States = Inexact[Array, "*b l n"]
 State = Inexact[Array, "*b n"]
 Decays = Inexact[Array, " n"]
 Steps = Bool[Array, "*b l"]
+StepSizes = Float[Array, "*#b l"]
 PRNGKey = Key[jax.Array, ""]
 PyTree = Any
 # An integer, or a dimension of `jax.export.symbolic_shape`, which acts as one.
@@ -64,5 +65,6 @@ __all__ = [
     "Shaped",
     "State",
     "States",
+    "StepSizes",
     "Steps",
 ]

@@ -149,6 +149,7 @@ def _row_of_spec(spec: TaskSpec) -> Batch:
         np.zeros(predicted, bool),
         mask=flags if is_token and not spec.language else None,
         reset=flags if spec.resets else None,
+        dt=np.ones(steps, np.float32) if spec.irregular else None,
     )
 
 

@@ -18,7 +18,8 @@ missing ones. What the file leaves open is refused with the flag that states it:
 ``--day_first``, ``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``.
 A file of several series has one column with their names, ``--group``, or several that
 name them together, ``--group=Store,Dept``; ``--step=1h`` averages the rows of each
-hour. ``--known=price,holiday`` names columns that are known before the target is: rows
+hour, and ``--irregular`` gives the model the distances of rows at irregular times.
+``--known=price,holiday`` names columns that are known before the target is: rows
 after its last value, without one, are then the future. Of a folder, or of a pattern in
 quotes such as ``--data='stores/*.csv'``, each file is a series, named by its file; all
 must have the same columns.
@@ -57,10 +58,8 @@ KINDS = {
 
 _OPTIONS = {
     "target": ("forecast", "classify", "regress"),
-    **dict.fromkeys(
-        ("season", "time", "group", "known", "order", "duplicates", "step"),
-        ("forecast",),
-    ),
+    **dict.fromkeys(("season", "time", "group", "known"), ("forecast",)),
+    **dict.fromkeys(("order", "duplicates", "step", "irregular"), ("forecast",)),
     **dict.fromkeys(FORMAT_FIELDS, ("forecast",)),
     "vocabulary": ("text",),
     "example": ("classify", "regress"),
@@ -95,6 +94,7 @@ def define_flags() -> None:
         "duplicates", None, ["error", "first", "last", "mean"], "Rows of one time."
     )
     flags.DEFINE_string("step", None, "Distance of steps, such as 15min, 1h or 1D.")
+    flags.DEFINE_bool("irregular", None, "Whether the model reads distances of rows.")
     flags.DEFINE_string("delimiter", None, "Character between values (default: found).")
     flags.DEFINE_string("encoding", None, "Encoding of the file (default: found).")
     flags.DEFINE_enum("decimal", None, [".", ","], "Decimal sign (default: found).")

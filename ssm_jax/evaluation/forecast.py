@@ -41,7 +41,7 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
     for index in range(n_batches(task, split, size) or 0):
         request = split, index, size, 0
         batch = rows_of_batch(task, *request)
-        predicted = np.asarray(restored.apply(batch.inputs))
+        predicted = np.asarray(restored.apply(batch.inputs, **batch.flags))
         arrays = {
             "scale": task.scale(*request),
             "target": task.in_units(batch.targets, *request),
@@ -69,7 +69,8 @@ def next_forecast(restored: Restored) -> np.ndarray:
       ValueError: The task is no forecast.
     """
     task = forecast_task(restored)
-    forecasts = task.next_in_units(np.asarray(restored.apply(task.next_inputs())))
+    predicted = restored.apply(task.next_inputs(), dt=task.next_dt())
+    forecasts = task.next_in_units(np.asarray(predicted))
     return forecasts if task.group is not None else forecasts[0]
 
 

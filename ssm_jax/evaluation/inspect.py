@@ -148,7 +148,7 @@ def _examples(restored, split):
 
 def _predict(predict, spec, batch):
     """A batch with its predictions and the mean loss of each example."""
-    predictions = predict(batch.inputs, reset=batch.reset, mask=batch.mask)
+    predictions = predict(batch.inputs, **batch.flags)
     losses, predictions = _losses(spec, predictions, batch.targets)
     weight = np.asarray(batch.loss_mask).reshape(len(losses), -1)
     losses = np.where(weight, np.asarray(losses).reshape(weight.shape), 0)

@@ -38,7 +38,8 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
       name of the series, under those of the columns of ``group``; the time,
-      if it has one and its steps are regular, dates with an offset in UTC; ``step``,
+      if it has one and its steps are regular, dates with an offset in UTC (of an
+      ``irregular`` task, future steps are of the usual size); ``step``,
       from 1; ``forecast``; and the ends ``lower`` and ``upper`` of the interval that
       holds 90 % of the values, if that was measured. Of a classification, a row for
       each series: ``prediction``, the most likely class, and ``p(CLASS)``, the
@@ -63,7 +64,7 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
 
 def _predict_next(restored, task):
     """The table of what follows the last rows of a task."""
-    predicted = np.asarray(restored.apply(task.next_inputs()))
+    predicted = np.asarray(restored.apply(task.next_inputs(), dt=task.next_dt()))
     table: dict[str, np.ndarray] = task.series_columns()
     if task.classes is not None:
         return table | _of_classes(predicted, task.classes)
@@ -304,27 +305,39 @@ class StateStream:
         """Starts from the zero state."""
         self._restored, self._state = restored, None
 
-        def step(inputs, state):
-            predicted, state = restored.model.apply(restored.variables, inputs, state)
+        def step(inputs, state, sizes):
+            predicted, state = restored.model.apply(
+                restored.variables, inputs, state, **sizes
+            )
             return predicted[0, -1] if predicted.ndim == 3 else predicted[0], state
 
         self._step = jax.jit(step)
 
-    def push(self, row: Sequence[float] | Array | int) -> np.ndarray:
+    def push(self, row: Sequence[float] | Array | int, dt: float = 1.0) -> np.ndarray:
         """Takes the inputs of a step and returns the prediction there.
 
         Args:
           row: Features ``(d_input,)``, or a token.
+          dt: Of an irregular task, the time since the step before in units of the usual
+            one; 1 for the first step.
 
         Returns:
           Values, or logits of the classes, ``(d_output,)``.
+
+        Raises:
+          ValueError: ``dt`` is not 1 for a task of equal steps.
         """
         spec = self._restored.task.spec
         if spec.inputs == "token":
             inputs = np.array([[row]], np.int32)
         else:
             inputs = np.asarray(row, np.float32).reshape(1, 1, spec.d_input)
-        predicted, self._state = self._step(inputs, self._state)
+        if dt != 1 and not spec.irregular:
+            raise ValueError(
+                f"`dt` must be 1 for a task of equal steps, got {dt}; leave it out."
+            )
+        sizes = {"dt": np.full((1, 1), dt, np.float32)} if spec.irregular else {}
+        predicted, self._state = self._step(inputs, self._state, sizes)
         return np.asarray(predicted)
 
 

@@ -53,7 +53,7 @@ class Restored:
 
         Args:
           inputs: The inputs of a `Batch`.
-          **flags: Its ``reset`` and ``mask``, where it may have them.
+          **flags: Its ``reset``, ``mask`` and ``dt``, where it may have them.
 
         Returns:
           The predictions, without the final states, which can cost more.

@@ -3,7 +3,8 @@
 The programs and the parameters are separate files, so that both programs share one copy
 of the parameters and XLA does not compile them as constants::
 
-    forward.stablehlo  (params, inputs, mask) -> predictions
+    forward.stablehlo  (params, inputs, mask) -> predictions; of irregular steps
+                       (params, inputs, mask, dt) -> predictions
     step.stablehlo     (params, tokens, state) -> (logits, state), of language models
     params.npz         the parameters and other variables, by path
     state.npz          the state before the first token, of one row, by path
@@ -11,9 +12,10 @@ of the parameters and XLA does not compile them as constants::
 
 The arguments are ``params``, a dict of the arrays of its file; ``inputs``, ``(b, l)``
 int32 or ``(b, l, f)`` float32; ``mask``, ``(b, l)``, true at valid steps; ``tokens``,
-``(b,)`` int32; and ``state``, a dict of arrays ``(b, ...)``. Pairs of sequences have
-an axis of size 2 before the length. JAX loads a model, with the package
-``flatbuffers``, which JAX does not install; ssm_jax need not be installed::
+``(b,)`` int32; ``dt``, ``(b, l)`` float32, the time since the step before in units of
+the usual one, 1 at the first step; and ``state``, a dict of arrays ``(b, ...)``. Pairs
+of sequences have an axis of size 2 before the length. JAX loads a model, with the
+package ``flatbuffers``, which JAX does not install; ssm_jax need not be installed::
 
     import json, jax, numpy as np
 
@@ -34,12 +36,13 @@ an axis of size 2 before the length. JAX loads a model, with the package
 - ``inputs``, ``"token"`` or ``"vector"``, with ``vocabulary``, the number of tokens, or
   ``d_input``, the number of features; ``targets``, ``d_output`` and ``l_output``, as in
   `TaskSpec`;
+- ``irregular``: true if the forward pass takes ``dt``; not there otherwise;
 - ``preprocessing``: how the task makes inputs, null if it does not say so. Of bytes,
   the token of a byte is the byte plus ``offset``, 1, and token 0 separates documents
   and pads; of words, their list, by token; of subwords, the content of a `tokenizers`
   file; of a series, the mean and the standard
   deviation of each column in the train split, which inputs are normalised and forecasts
-  are scaled back with;
+  are scaled back with, and of irregular rows the usual step;
 - ``jax``, the version that exported, ``platforms``, ``exported``, the date, and
   ``loads_until``: JAX loads an export with all versions released within six months
   after the one that made it; with that one itself, always.
@@ -151,6 +154,7 @@ def export_model(
         "targets": spec.targets,
         "d_output": spec.d_output,
         "l_output": spec.l_output,
+        **({"irregular": True} if spec.irregular else {}),
         "preprocessing": preprocessing,
         "jax": jax.__version__,
         "platforms": [*platforms],
@@ -244,21 +248,26 @@ def _programs(model, variables, spec, length, platforms):
             _shapes(named_leaves(variables)), *args
         )
 
-    def forward(params, inputs, mask):
+    def forward(params, inputs, mask, *sizes):
         params = _from_named(params, variables)
 
-        def apply_row(inputs, mask):
-            return model.apply(params, inputs[None], mask=mask[None])[0][0]
+        def apply_row(inputs, *flags):
+            # Of steps of equal sizes, `dt` is not there.
+            flags = dict(zip(("mask", "dt"), (v[None] for v in flags), strict=False))
+            return model.apply(params, inputs[None], **flags)[0][0]
 
         # The choice of methods needs the shape of a row, which is known.
-        return jax.vmap(apply_row)(inputs, mask)
+        return jax.vmap(apply_row)(inputs, mask, *sizes)
 
     def export_forward(length):
         steps = (b, 2, length) if spec.pair else (b, length)
         inputs = jax.ShapeDtypeStruct(steps, jnp.int32)
         if spec.inputs == "vector":
             inputs = jax.ShapeDtypeStruct((*steps, spec.d_input), jnp.float32)
-        return exported(forward, inputs, jax.ShapeDtypeStruct(steps, jnp.bool_))
+        flags = [jax.ShapeDtypeStruct(steps, jnp.bool_)]
+        if spec.irregular:
+            flags.append(jax.ShapeDtypeStruct(steps, jnp.float32))
+        return exported(forward, inputs, *flags)
 
     reason = None if length is None else "the length was given"
     programs = {}

@@ -9,9 +9,10 @@ from flax import linen as nn
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.layers.step_sizes import check_takes_dt
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import length_axis
-from ssm_jax.types import Activations, Outputs, PyTree, Steps
+from ssm_jax.types import Activations, Outputs, PyTree, Steps, StepSizes
 
 
 class ConvolvedRecurrence(Module):
@@ -25,6 +26,11 @@ class ConvolvedRecurrence(Module):
     if TYPE_CHECKING:  # Not fields, whose order is that of the subclass.
         recurrence: Any  # A Recurrence; subclasses may need one of a class.
         d_conv: int
+
+    @property
+    def takes_dt(self) -> bool:
+        """Whether `mix` takes the sizes of steps, ``dt``; by default it does not."""
+        return False
 
     @abc.abstractmethod
     def d_inner(self, d_model: int) -> int:
@@ -52,6 +58,9 @@ class ConvolvedRecurrence(Module):
           h: State of the recurrence, or None.
           reset: Resets of both.
           mask: Mask of both.
+
+        A layer with `takes_dt` also takes ``dt``, the factors of the sizes of steps,
+        ``(*b, l)``, or None.
         """
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
@@ -71,11 +80,13 @@ class ConvolvedRecurrence(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
+        dt: StepSizes | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         del train
         check_floating("x", x)
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
+        check_takes_dt(self, dt)
         if state is not None and not (isinstance(state, tuple) and len(state) == 2):
             raise ValueError(
                 "`state` must be the pair (window, h), got "
@@ -85,9 +96,11 @@ class ConvolvedRecurrence(Module):
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
 
+        sizes = {} if dt is None else {"dt": dt}
+
         def run(x, state):
             window, h = (None, None) if state is None else state
-            y, window, h = self.mix(x, window, h, reset=reset, mask=mask)
+            y, window, h = self.mix(x, window, h, reset=reset, mask=mask, **sizes)
             return y.astype(jnp.result_type(x)), (window, h)
 
         return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())

@@ -11,6 +11,7 @@ from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.convolved_recurrence import ConvolvedRecurrence
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.layers.step_sizes import takes_dt
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.types import Method
@@ -63,11 +64,16 @@ class Mamba(ConvolvedRecurrence):
     n_layers: PositiveInt = 1
     method: Method = "auto"
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the recurrence takes the sizes of steps, ``dt``."""
+        return takes_dt(self.recurrence)
+
     def d_inner(self, d_model: int) -> int:
         """Returns the width of the convolution and of the recurrence."""
         return self.expand * d_model
 
-    def mix(self, x, window, h, *, reset, mask):
+    def mix(self, x, window, h, *, reset, mask, dt=None):
         """Maps ``x`` and both states to ``(y, window, h)``."""
         d = x.shape[-1]
         # One matrix product for both halves, as in the published weights.
@@ -76,7 +82,7 @@ class Mamba(ConvolvedRecurrence):
         convolution = ShortConvolution(self.d_conv, name="convolution")
         u, window = convolution(u, window, reset=reset, mask=mask)
         recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
-        y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
+        y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask, dt=dt)
         # Keeps the variance of the residual stream independent of the depth.
         scale = self.n_layers**-0.5
         out = Linear(d, use_bias=False, scale=scale, name="out")

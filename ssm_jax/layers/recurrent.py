@@ -10,13 +10,23 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.fusion import materialize
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.step_sizes import check_takes_dt, takes_dt
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.sharding import LengthSharded
 from ssm_jax.sharding.axis import last_output, length_axis
-from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
+from ssm_jax.types import (
+    Activations,
+    Array,
+    Float,
+    Method,
+    Outputs,
+    PyTree,
+    Steps,
+    StepSizes,
+)
 
 
 class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
@@ -86,6 +96,11 @@ class Recurrent(Module):
     recurrence: Recurrence
     method: Method = "auto"
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the recurrence takes the sizes of steps, ``dt``."""
+        return takes_dt(self.recurrence)
+
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
         """The state before the first step of inputs of width ``d_model``."""
         return self.recurrence.initial_state(batch_shape, d_model)
@@ -100,7 +115,7 @@ class Recurrent(Module):
         mask: Steps | None = None,
         train: bool = False,
         last_only: bool = False,
-        dt: Float[Array, "*#b l"] | None = None,
+        dt: StepSizes | None = None,
     ) -> tuple[Float[Array, "*b k o"], PyTree]:
         """Maps a sequence to a sequence.
 
@@ -129,13 +144,8 @@ class Recurrent(Module):
         check_floating("x", x)
         params = self.param("recurrence", self._init, x.shape[-1])
         options = {"reset": reset, "mask": mask, "method": self.method}
+        check_takes_dt(self, dt)
         if dt is not None:
-            if not getattr(self.recurrence, "takes_dt", False):
-                raise ValueError(
-                    "`dt` must be None for a recurrence without step sizes, got one "
-                    f"for {type(self.recurrence).__name__}; S5, S4D and SelectiveSSM "
-                    "take it."
-                )
             options["dt"] = dt
         recurrence, axis = self.recurrence, length_axis()
         # Models are initialized on whole sequences.
@@ -189,6 +199,11 @@ class RecurrentLayer(Module):
     mixing: ChannelMixing
     method: Method = "auto"
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the recurrence takes the sizes of steps, ``dt``."""
+        return takes_dt(self.recurrence)
+
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
         """The state before the first step of inputs of width ``d_model``."""
         return self.recurrence.initial_state(batch_shape, d_model)
@@ -202,7 +217,7 @@ class RecurrentLayer(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
-        dt: Float[Array, "*#b l"] | None = None,
+        dt: StepSizes | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")

@@ -1,6 +1,7 @@
 """Residual blocks: a layer with normalization, dropout and a residual connection."""
 
 import functools
+from typing import Any
 
 from flax import linen as nn
 
@@ -8,8 +9,9 @@ from ssm_jax.fields import Fraction, PositiveFloat
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.step_sizes import takes_dt
 from ssm_jax.models.norm import AxisName, Norm, NormKind
-from ssm_jax.types import Activations, PyTree, Steps
+from ssm_jax.types import Activations, PyTree, Steps, StepSizes
 
 
 class Block(Module):
@@ -21,7 +23,8 @@ class Block(Module):
 
     Attributes:
       layer: Module with the signature
-        ``(x, state, *, reset, mask, train) -> (y, state)``.
+        ``(x, state, *, reset, mask, train) -> (y, state)``. One whose attribute
+        ``takes_dt`` is true is also called with ``dt``, where that is given.
       norm: Kind of normalization; see `Norm`.
       prenorm: Whether to normalize the input of the layer instead of the sum.
       dropout: Probability of dropping a channel of the layer's output at all steps of a
@@ -52,6 +55,11 @@ class Block(Module):
     feedforward: nn.Module | None = None
     rms_epsilon: PositiveFloat = 1e-5
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the layer takes the sizes of steps, ``dt``."""
+        return takes_dt(self.layer)
+
     @nn.compact
     def __call__(
         self,
@@ -61,8 +69,12 @@ class Block(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
+        dt: StepSizes | None = None,
     ) -> tuple[Activations, PyTree]:
-        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``; ``y`` has the shape of ``x``."""
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``; ``y`` has the shape of ``x``.
+
+        A layer that does not take ``dt`` is called without it.
+        """
         check_floating("x", x)
 
         def residual(sublayer, x, name):
@@ -76,7 +88,9 @@ class Block(Module):
             # forms.
             return y if self.prenorm else norm(y), state
 
-        flags = {"reset": reset, "mask": mask, "train": train}
+        flags: dict[str, Any] = {"reset": reset, "mask": mask, "train": train}
+        if dt is not None and self.takes_dt:
+            flags["dt"] = dt
         x, state = residual(lambda x: self.layer(x, state, **flags), x, "norm")
         if (feedforward := self.feedforward) is not None:
             # It has no state; experts that choose among steps need to know the padding.

@@ -10,13 +10,23 @@ from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.layers.step_sizes import takes_dt
 from ssm_jax.models.heads import LastHead
 from ssm_jax.models.nonfinite import predict_segments
 from ssm_jax.models.precision import ComputeDtype, call, lower, widen
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.sharding import sharded_length
 from ssm_jax.sharding.axis import any_valid
-from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
+from ssm_jax.types import (
+    Array,
+    Float,
+    Inexact,
+    Int,
+    Method,
+    PyTree,
+    Steps,
+    StepSizes,
+)
 
 
 class RecurrentNetwork(Module):
@@ -54,6 +64,11 @@ class RecurrentNetwork(Module):
     method: Method = "auto"
     dtype: ComputeDtype = "float32"
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the recurrence takes the sizes of steps, ``dt``."""
+        return takes_dt(self.recurrence)
+
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """Returns the initial state.
 
@@ -76,6 +91,7 @@ class RecurrentNetwork(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
+        dt: StepSizes | None = None,
     ) -> tuple[Inexact[Array, "..."], PyTree]:
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
         check_flags("reset", reset)
@@ -92,7 +108,7 @@ class RecurrentNetwork(Module):
         last = isinstance(self.head, LastHead)
 
         def predict(x, state):
-            flags = {"reset": reset, "mask": mask, "last_only": last}
+            flags = {"reset": reset, "mask": mask, "last_only": last, "dt": dt}
             y, state = recurrent(dropout(x), state, **flags)
             # Of the last step that is left: valid if the row has a valid step.
             valid = any_valid(mask) if last and mask is not None else mask

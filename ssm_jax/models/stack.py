@@ -2,6 +2,7 @@
 
 import functools
 import string
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.step_sizes import check_takes_dt
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.nonfinite import predict_segments
@@ -25,7 +27,7 @@ from ssm_jax.models.repeat import (
     init_blocks,
 )
 from ssm_jax.recurrences.families.base import Recurrence
-from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
+from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps, StepSizes
 
 # On CPUs, fewer blocks compile about as fast one after the other, and their steps take
 # less time (suites `depth` and `training_steps`).
@@ -149,6 +151,11 @@ class SequenceModel(Module):
         ] or [None]
         return first if all(other == first for other in others) else None
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether a layer takes the sizes of steps, ``dt``."""
+        return any(block.takes_dt for block in self._different)
+
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """Returns the initial states, one per layer."""
         d_model = self.encoder.d_model
@@ -167,6 +174,7 @@ class SequenceModel(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
+        dt: StepSizes | None = None,
     ) -> tuple[Inexact[Array, "..."], PyTree]:
         """Maps inputs to predictions.
 
@@ -177,6 +185,8 @@ class SequenceModel(Module):
           reset: True where a segment starts, ``(*b, l)``. None means a single segment.
           mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
           train: Whether dropout is active and BatchNorm uses the moments of the batch.
+          dt: Factor of the size of each step, ``(*b, l)``, for the layers that take it;
+            see `Block`. None means 1.
 
         Returns:
           ``(predictions, state)``: output of the head, and the final states.
@@ -184,10 +194,12 @@ class SequenceModel(Module):
         Raises:
           ValueError: ``state`` does not hold one state per layer, or is given to a
             model with positional embeddings, whose positions count from the first step
-            of a call; or ``head`` is None and the encoder is not a `TokenEncoder`.
+            of a call; ``head`` is None and the encoder is not a `TokenEncoder`; or
+            ``dt`` is given and no layer takes it.
         """
         check_flags("reset", reset)
         check_flags("mask", mask)
+        check_takes_dt(self, dt)
         if state is not None and not isinstance(state, tuple | list):
             raise ValueError(
                 f"`state` must hold {self.n_layers} states, one per layer, got "
@@ -207,7 +219,9 @@ class SequenceModel(Module):
                 "`state` must be None for a model with positions, got one; positions "
                 "count from the first step of a call."
             )
-        flags = {"reset": reset, "mask": mask, "train": train}
+        flags: dict[str, Any] = {"reset": reset, "mask": mask, "train": train}
+        if dt is not None:
+            flags["dt"] = dt
         predictions, states = predict_segments(
             functools.partial(self._call, self.encoder),
             functools.partial(self._predict, **flags),
@@ -221,7 +235,7 @@ class SequenceModel(Module):
         # Losses and carried states are float32.
         return widen(self.dtype, (predictions, states))
 
-    def _predict(self, x, states, *, reset, mask, train):
+    def _predict(self, x, states, *, reset, mask, train, **sizes):
         """Maps the output of the encoder to predictions and final states."""
         if self.positions is not None:
             x = self._call(self.positions, x, reset=reset, mask=mask)
@@ -229,7 +243,8 @@ class SequenceModel(Module):
             norm = self._norm("encoder_norm")
             x = self._call(norm, x, mask=mask, train=train)
         x = RowDropout(self.encoder_dropout)(x, train=train)
-        x, states = self._blocks(x, states, reset=reset, mask=mask, train=train)
+        flags = {"reset": reset, "mask": mask, "train": train, **sizes}
+        x, states = self._blocks(x, states, **flags)
         if self._different[0].prenorm:
             # The residual stream of pre-norm blocks grows with the depth.
             x = self._call(self._norm("norm"), x, mask=mask, train=train)

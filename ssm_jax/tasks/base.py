@@ -44,6 +44,9 @@ class Batch(NamedTuple):
         false on padding. None means that all steps are valid.
       reset: bool ``(b, l)``, true at the first step of a segment, where the state is
         reset. None means that each sequence is one segment.
+      dt: float32 ``(b, l)``, for pairs ``(b, 2, l)``, of rows at irregular times: the
+        time since the step before in units of the usual one, 1 at the first step of a
+        sequence, and any finite number on padding. None means 1.
     """
 
     inputs: np.ndarray
@@ -51,6 +54,14 @@ class Batch(NamedTuple):
     loss_mask: np.ndarray
     mask: np.ndarray | None = None
     reset: np.ndarray | None = None
+    dt: np.ndarray | None = None
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The arguments of a model beside the inputs: ``dt`` only if there is one."""
+        flags: dict[str, Any] = {"reset": self.reset, "mask": self.mask}
+        # Models that know no irregular steps need not have the argument.
+        return flags if self.dt is None else flags | {"dt": self.dt}
 
     def take(self, rows: slice) -> "Batch":
         """Returns some rows."""
@@ -76,6 +87,7 @@ class TaskSpec:
       language: Whether the classes are the next tokens of a text, so that perplexity
         is reported.
       resets: Whether batches have a ``reset``, as rows of several segments have.
+      irregular: Whether batches have a ``dt``, as rows at irregular times have.
       class_weight: ``"balanced"``: each class of a batch contributes equally to the
         loss, and macro-F1 and balanced accuracy are reported; see
         `ssm_jax.training.loss_sums`. None: each target contributes equally.
@@ -95,6 +107,7 @@ class TaskSpec:
     pair: bool = False
     language: bool = False
     resets: bool = False
+    irregular: bool = False
     class_weight: Literal["balanced"] | None = None
     loss: Literal["squared", "absolute"] = "squared"
 
@@ -221,7 +234,7 @@ def rows_of_batch(
     seed: int,
     rows: slice | None = None,
 ) -> Batch:
-    """Returns some rows of a batch, and checks their tokens and classes.
+    """Returns some rows of a batch, and checks what `check_batch` does.
 
     Batches enter training and evaluation here: what is compiled cannot raise an error
     of a value.
@@ -258,7 +271,7 @@ def rows_of_batch(
 
 
 def check_batch(batch: Batch, spec: TaskSpec, remedy: str) -> None:
-    """Checks the tokens and the classes of a batch.
+    """Checks the tokens, the classes and the sizes of steps of a batch.
 
     Tokens of padding are checked too: their embeddings do not change the predictions,
     but a gradient through NaN is NaN. Targets outside of ``loss_mask`` are free.
@@ -270,8 +283,10 @@ def check_batch(batch: Batch, spec: TaskSpec, remedy: str) -> None:
 
     Raises:
       ValueError: A token is not in ``[0, d_input)``, or a class that counts in the loss
-        is not in ``[0, d_output)``.
+        is not in ``[0, d_output)``; a number of ``dt`` is negative or not finite, or
+        there is a ``dt``, but the spec is not ``irregular``, or the other way round.
     """
+    _check_dt(batch.dt, spec, remedy)
     if spec.inputs == "token":
         check_indices("inputs", np.asarray(batch.inputs), spec.d_input, remedy)
     if spec.targets == "classification":
@@ -279,6 +294,23 @@ def check_batch(batch: Batch, spec: TaskSpec, remedy: str) -> None:
         # Another shape is the error of what computes the loss.
         if targets.shape == counts.shape:
             check_indices("targets", targets, spec.d_output, remedy, counts=counts)
+
+
+def _check_dt(dt, spec, remedy):
+    if (dt is not None) != spec.irregular:
+        raise ValueError(
+            f"`dt` must be {'an array' if spec.irregular else 'None'} for a task whose "
+            f"spec has irregular={spec.irregular}, got {type(dt).__name__}; {remedy}."
+        )
+    if dt is None:
+        return
+    # NaN is not at least 0.
+    bad = ~((np.asarray(dt) >= 0) & (np.asarray(dt) < np.inf))
+    if bad.any():
+        raise ValueError(
+            f"`dt` must be finite and at least 0, got {np.asarray(dt)[bad][0]}; "
+            f"{remedy}."
+        )
 
 
 def check_split(split: Split) -> None:

@@ -82,10 +82,11 @@ def _check_arrays(where: str, spec: TaskSpec, batch: Batch, b: int) -> None:
         "loss_mask": (outputs, "bool"),
         "mask": (steps, "bool"),
         "reset": (steps, "bool"),
+        "dt": (steps, "float32"),
     }
     for field, (shape, dtype) in expected.items():
         value = getattr(batch, field)
-        if value is None and field in ("mask", "reset"):
+        if value is None and field in ("mask", "reset", "dt"):
             continue
         got = f"{getattr(value, 'shape', '')} {getattr(value, 'dtype', type(value))}"
         check(

@@ -148,16 +148,23 @@ def _of_row_before(leaf, axes):
 
 
 class Window(NamedTuple):
-    """The inputs of a model in a batch, with the flags of its call."""
+    """The inputs of a model in a batch, with the further arguments of its call."""
 
     inputs: PyTree
     mask: PyTree
     reset: PyTree
+    dt: PyTree = None
 
     @classmethod
     def of(cls, batch: Batch) -> "Window":
         """Returns the window of a batch."""
-        return cls(batch.inputs, batch.mask, batch.reset)
+        return cls(batch.inputs, batch.mask, batch.reset, batch.dt)
+
+    @property
+    def flags(self) -> dict[str, PyTree]:
+        """`Batch.flags` of the window."""
+        flags = {"reset": self.reset, "mask": self.mask}
+        return flags if self.dt is None else flags | {"dt": self.dt}
 
 
 class TBPTTWindow(NamedTuple):

@@ -556,7 +556,7 @@ def output_gradients(run: RunSpec, block: int) -> Measure:
 
 def _apply(run, params, model_state, batch, state, valid):
     variables = {"params": params, **model_state}
-    flags = {"reset": batch.reset, "mask": valid}
+    flags = batch.flags | {"mask": valid}
     return run.model.apply(variables, batch.inputs, state, **flags)
 
 

@@ -437,7 +437,7 @@ def batch_specs(spec: TaskSpec, pieces: int) -> Any:
         steps = P(ROW_AXIS, LENGTH_AXIS)
         targets = rows if spec.l_output is None else steps
         steps = P(ROW_AXIS, None, LENGTH_AXIS) if spec.pair else steps
-    found: Any = (steps, targets, targets, steps, steps)
+    found: Any = (steps, targets, targets, steps, steps, steps)
     return Batch(*found)
 
 

@@ -15,6 +15,7 @@ from jax.core import Tracer
 from ssm_jax.fields import Seed, check_value
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
+from ssm_jax.layers.step_sizes import takes_dt
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Batch, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.groups import (
@@ -101,7 +102,8 @@ def create(
     """Initializes the parameters of a model and the state of its optimizer.
 
     Args:
-      model: Module with the signature ``(inputs, state, *, reset, mask, train)``.
+      model: Module with the signature ``(inputs, state, *, reset, mask, train)``, and
+        for an irregular task ``dt``, and an attribute ``takes_dt``, which is true.
       task: The task; its first training batch determines the shapes.
       optimizer: The optimizer.
       seed: Seed of parameters and dropout.
@@ -111,16 +113,17 @@ def create(
 
     Raises:
       ValueError: The shape of the predictions does not fit the targets of the task, the
+        task is irregular and no layer of the model takes the sizes of its steps, the
         parameters do not fit into the memory of a device, or ``seed`` is not in
         [0, 2**32).
     """
     check_value("seed", seed, Seed)
     # One example is enough: the shapes of parameters do not depend on the batch size.
     batch = rows_of_batch(task, "train", 0, 1, seed)
+    _check_dt(model, batch)
     key_params, key = jax.random.split(jax.random.key(seed))
-    flags = {"reset": batch.reset, "mask": batch.mask}
     init = jax.jit(model.init)  # It is traced once.
-    shapes = init.eval_shape(key_params, batch.inputs, **flags)
+    shapes = init.eval_shape(key_params, batch.inputs, **batch.flags)
     _check_memory(shapes)
     _check_predictions(model, shapes, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
@@ -171,8 +174,7 @@ def initialize(
     options = _INIT_OPTIONS.get(target_platform())
     if isinstance(key, Tracer):
         options = None  # Only shapes are wanted; JAX takes no options within a trace.
-    flags = {"reset": batch.reset, "mask": batch.mask}
-    return jax.jit(start, compiler_options=options)(key, batch.inputs, flags)
+    return jax.jit(start, compiler_options=options)(key, batch.inputs, batch.flags)
 
 
 def abstract_state(
@@ -246,11 +248,23 @@ def _check_memory(variables):
         )
 
 
+def _check_dt(model, batch):
+    """Checks that a model takes the sizes of the steps of a batch, if it has them."""
+    if batch.dt is None or takes_dt(model):
+        return
+    recurrence = getattr(model, "recurrence", None)
+    of_recurrence = "" if recurrence is None else f" of {type(recurrence).__name__}"
+    raise ValueError(
+        "`model` must have a layer that takes the step sizes of an irregular task, got "
+        f"{type(model).__name__}{of_recurrence}; S5, S4D and SelectiveSSM take them, "
+        "and a task of equal steps has none."
+    )
+
+
 def _check_predictions(model, variables, batch, spec):
-    flags = {"reset": batch.reset, "mask": batch.mask}
     # Traced only: the check takes no memory and does not compile the model.
     predictions, _ = jax.eval_shape(
-        lambda v: model.apply(v, batch.inputs, **flags), variables
+        lambda v: model.apply(v, batch.inputs, **batch.flags), variables
     )
     shape = (*batch.loss_mask.shape, spec.d_output)
     if predictions.shape != shape:

@@ -82,8 +82,7 @@ def train_step(
                     {"params": params, **model_state},
                     window.inputs,
                     before,
-                    reset=window.reset,
-                    mask=window.mask,
+                    **window.flags,
                     train=True,
                     mutable=[*model_state, METRICS_COLLECTION],
                     rngs={"dropout": key},
@@ -179,8 +178,7 @@ def prediction_step(
             {"params": params, **model_state},
             batch.inputs,
             carry,
-            reset=batch.reset,
-            mask=batch.mask,
+            **batch.flags,
         )
     if run.spec.language:
         log_p = -cross_entropy(predictions, batch.targets)
@@ -223,8 +221,7 @@ def evaluation_step(
             {"params": params, **model_state},
             batch.inputs,
             carry,
-            reset=batch.reset,
-            mask=batch.mask,
+            **batch.flags,
             # Only metrics: evaluation does not change BatchNorm's running moments.
             mutable=[METRICS_COLLECTION],
         )

@@ -119,7 +119,16 @@ def test_ways_out_and_notes_name_the_flags(csv, tmp_path, monkeypatch, capsys):
     irregular += ["2020-03-01T00:20,1"]
     (tmp_path / "irregular.csv").write_text("\n".join(irregular))
     assert write(monkeypatch, "--data=irregular.csv") in (0, None)
-    assert "`--step` makes them equal" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "`--step` makes them equal, `--irregular` gives" in shown
+    flags = ["--data=irregular.csv", "--irregular"]
+    assert write(monkeypatch, *flags, "--output=mine.py") in (0, None)
+    assert "the model is given the gaps" in capsys.readouterr().out
+    config = config_file.load("mine.py")
+    batch = build(config.task).batch("train", 0, 4, seed=0)
+    assert batch.dt.max() > 1.5 and build(config.model).takes_dt
+    assert write(monkeypatch, *flags, "--step=1h", "--output=no.py") == 2
+    assert "`--irregular` must" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -107,6 +107,21 @@ def test_classifier_has_no_step_and_takes_any_batch_size(key):
         np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
+def test_forward_pass_of_irregular_steps_takes_their_sizes(key):
+    layer = RecurrentLayer(S5(d_state=4, blocks=1), ChannelMixing())
+    model = SequenceModel(VectorEncoder(4), Block(layer), 1, PooledHead(3))
+    rng, spec = np.random.default_rng(0), dataclasses.replace(CLASSES, irregular=True)
+    inputs, mask = rows(CLASSES, 3, rng)
+    dt = rng.uniform(0.2, 3, mask.shape).astype(np.float32)
+    variables = jax.jit(model.init)(key, inputs)
+    (forward,) = exported_programs(model, variables, spec, platforms=["cpu"]).values()
+    expected, _ = jax.jit(model.apply)(variables, inputs, mask=mask, dt=dt)
+    params = named_leaves(meta.unbox(variables))
+    found = forward.call(params, inputs, mask, dt)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 ANY_LENGTH = LAYERS | {
     "s5": RecurrentLayer(S5(d_state=4, blocks=1, bidirectional=True), ChannelMixing()),
     "ces": RecurrentLayer(CES(), ChannelMixing()),

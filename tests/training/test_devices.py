@@ -19,7 +19,7 @@ from ssm_jax.models import (
     StepHead,
     VectorEncoder,
 )
-from ssm_jax.recurrences import CES, DLR
+from ssm_jax.recurrences import CES, DLR, S5
 from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import DataParallel, Optimizer, create, train_step
 from ssm_jax.training.initial import StateInit, TBPTTWindow, zero_states
@@ -69,8 +69,12 @@ PAIR = model(
     PairHead(2, d_hidden=4, dropout=DROP),
     prenorm=False,
 )
+IRREGULAR = model(
+    RecurrentLayer(S5(d_state=4, blocks=1), ChannelMixing("glu", DROP)), StepHead(2)
+)
 CASES = {
     "carry": Case(CAUSAL, start=StateInit("carry", epoch=8), windows=2),
+    "irregular": Case(IRREGULAR, start=StateInit("carry", epoch=8), windows=2),
     "attention": Case(ATTENTION),
     "pair": Case(PAIR),
     "balanced": Case(
@@ -104,7 +108,10 @@ class Ragged:
             valid = np.stack([valid, valid & (np.arange(LENGTH) % 3 > 0)], 1)
         inputs = rng.normal(1.0, 2.0, size=(*valid.shape, 3))
         mask = counts & (rng.random(counts.shape) < 0.8)
-        return Batch(inputs.astype(np.float32), targets, mask, valid)
+        dt = None
+        if self.spec.irregular:
+            dt = rng.uniform(0.2, 3, size=valid.shape).astype(np.float32)
+        return Batch(inputs.astype(np.float32), targets, mask, valid, dt=dt)
 
 
 def task(case):
@@ -119,6 +126,7 @@ def task(case):
             l_output=LENGTH if isinstance(model.head, StepHead) else None,
             pair=isinstance(model.head, PairHead),
             class_weight=case.class_weight,
+            irregular=model is IRREGULAR,
         )
     )
 
@@ -154,7 +162,7 @@ def trained(step, state, batches, gather=lambda state: state):
     return Trained(first, np.array(losses), state.params, state.model_state, carry)
 
 
-@pytest.fixture(scope="module", params=tiered(CASES, 0, full=("pair",)))
+@pytest.fixture(scope="module", params=tiered(CASES, 0, full=("pair", "irregular")))
 def case(request):
     """A run, its first state, its batches, and what one device makes of them."""
     case = request.param
@@ -163,7 +171,7 @@ def case(request):
     run = dataclasses.replace(run, transform=case.transform, state_init=case.start)
     batches = [source.batch("train", index, ROWS, seed=0) for index in range(STEPS)]
     carry = None
-    if case.model is CAUSAL:
+    if case.model in (CAUSAL, IRREGULAR):
         carry = zero_states(case.model, ROWS)
         if case.windows > 1:
             carry = TBPTTWindow.before(batches[0], carry, case.windows)

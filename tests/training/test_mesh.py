@@ -86,7 +86,10 @@ class Drawn(NamedTuple):
         if self.resets:
             reset = rng.random(steps) < 0.15
             reset[..., LENGTH // 2] = True
-        return Batch(inputs, targets, rng.random(predicted) < 0.8, mask, reset)
+        loss_mask, dt = rng.random(predicted) < 0.8, None
+        if spec.irregular:
+            dt = rng.uniform(0.2, 3, steps).astype(np.float32)
+        return Batch(inputs, targets, loss_mask, mask, reset, dt)
 
 
 class Case(NamedTuple):
@@ -136,6 +139,20 @@ CASES = {
         l_output=None,
         padded=True,
         resets=True,
+    ),
+    "irregular": case(
+        SequenceModel(
+            encoder=VectorEncoder(8),
+            block=Block(layer(S5(d_state=4, blocks=1)), prenorm=True),
+            n_layers=2,
+            head=StepHead(2),
+        ),
+        *(VECTORS, VALUES),
+        l_output=LENGTH,
+        irregular=True,
+        padded=True,
+        resets=True,
+        carried=True,
     ),
     "bidirectional": case(
         SequenceModel(

@@ -48,6 +48,7 @@ def get_config():
         order=ORDER,
         duplicates=DUPLICATES,
         step=STEP,
+        irregular=IRREGULAR,
         calendar=CALENDAR,
         target=TARGET,
         inputs=INPUTS,
@@ -115,6 +116,7 @@ _DEFAULTS = {
     "order": "error",
     "duplicates": "error",
     "step": None,
+    "irregular": False,
     "calendar": (),
     "known": (),
 }

@@ -57,6 +57,7 @@ class Choices:
         columns, and an error otherwise.
       step: As of a `SeriesTask`; None means the usual step, if the times lie on its
         grid and some are missing.
+      irregular: As of a `SeriesTask`; rows are then no steps of a grid.
     """
 
     target: str | None = None
@@ -67,6 +68,7 @@ class Choices:
     order: timeline.Order | None = None
     duplicates: timeline.Duplicates | None = None
     step: str | None = None
+    irregular: bool = False
 
 
 def guess(
@@ -85,7 +87,7 @@ def guess(
       numbers except these and the year; ``season``; ``horizon``, one period, or 24
       steps, and ``window``, up to seven periods, both fewer for a short file; and
       ``missing``. Also ``group``, ``order``, ``duplicates``, ``step`` and ``calendar``
-      where the file needs them, and ``known`` where it is stated.
+      where the file needs them, and ``known`` and ``irregular`` where they are stated.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -497,6 +499,8 @@ def _timeline_fields(table, time, group, choices):
     for name in ("order", "duplicates", "step"):
         if (value := getattr(choices, name)) is not None:
             found[name] = value
+    if choices.irregular:
+        found["irregular"] = True
     values = None if time is None else table.times(time, group).values
     if values is None or np.isnan(values).any():
         return found
@@ -517,7 +521,7 @@ def _timeline_fields(table, time, group, choices):
         )
         if equal:
             found["duplicates"] = "first"
-    if "step" not in found:
+    if "step" not in found and not choices.irregular:
         steps = _arrange(table, time, group, found)
         step = timeline.usual_step(steps)
         if step is not None and steps.is_date:

@@ -118,6 +118,7 @@ def series(
     missing: str,
     mark_missing: bool,
     train_fraction: float,
+    irregular: bool = False,
     moments: Moments | None = None,
 ) -> Series:
     """Reads the columns of a table for a `SeriesTask`, whose fields the others are.
@@ -142,6 +143,7 @@ def series(
         missing,
         mark_missing,
         train_fraction,
+        irregular,
         moments,
     )
 
@@ -163,6 +165,7 @@ def _series(
     missing,
     mark_missing,
     train_fraction,
+    irregular,
     moments,
 ):
     # The columns first: that there is none of a name is said before it is read.
@@ -221,7 +224,7 @@ def _series(
         "means": np.stack(means, -1),
         "stds": np.stack(stds, -1),
         "ahead": _ahead(complete, all_steps, steps, horizon) if known else None,
-        "notes": _notes(table, steps, inputs, target),
+        "notes": _notes(table, steps, inputs, target, irregular),
     }
     for note in shared["notes"]:
         logging.info("%s: %s", table.path, note)
@@ -427,7 +430,7 @@ def _check_missing(table, name, observed):
         )
 
 
-def _notes(table, steps, inputs, target):
+def _notes(table, steps, inputs, target, irregular):
     """What was found in the file, in its columns and in its times."""
     notes = [*table.notes]
     for name in dict.fromkeys([*inputs, target]):
@@ -435,5 +438,5 @@ def _notes(table, steps, inputs, target):
             notes.append(f"of {name!r}, {note}")
     notes += steps.notes
     if steps.times is not None and steps.is_date:
-        notes += timeline.describe_steps(steps)
+        notes += timeline.describe_steps(steps, irregular=irregular)
     return tuple(notes)

@@ -84,6 +84,14 @@ class Timeline(NamedTuple):
             source=moved[self.source],
         )
 
+    def intervals(self) -> np.ndarray:
+        """Returns the time since the step before, ``(n,)``, NaN at the first ones."""
+        assert self.times is not None
+        found = np.diff(self.times, prepend=np.nan)
+        # Series without a step start where the next one does, or at the end.
+        found[self.bounds[:-1][self.bounds[:-1] < len(found)]] = np.nan
+        return found
+
     def average(self, values: np.ndarray) -> np.ndarray:
         """Returns the mean of the rows of each step that have a value, NaN without one.
 
@@ -310,8 +318,13 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
     return gaps, others
 
 
-def describe_steps(timeline: Timeline) -> list[str]:
-    """Returns notes on dates that are not evenly spaced, none if they are."""
+def describe_steps(timeline: Timeline, *, irregular: bool = False) -> list[str]:
+    """Returns notes on dates that are not evenly spaced, none if they are.
+
+    Args:
+      timeline: With dates.
+      irregular: Whether a model is given the distances of steps.
+    """
     assert timeline.times is not None
     step = usual_step(timeline)
     if step is None:
@@ -319,7 +332,12 @@ def describe_steps(timeline: Timeline) -> list[str]:
     gaps, others = count_irregular(timeline, step)
     if gaps and not others and are_business_days(timeline, step):
         return ["rows are of business days"]
-    n, way_out = len(timeline.times) - 1, "`step` of the task makes them equal"
+    n = len(timeline.times) - 1
+    way_out = (
+        "`step` of the task makes them equal, `irregular` gives the model the gaps"
+    )
+    if irregular:
+        way_out = "the model is given the gaps"
     if others > n / 10:
         distance = np.median(np.diff(timeline.times)) / SECOND
         return [f"steps are irregular, with a median of {distance:,.0f} s; {way_out}"]

@@ -12,7 +12,7 @@ from typing_extensions import override
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.files import read_arrays
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import columns, linear, naming, scaled, timeline
+from ssm_jax.tasks.series import columns, dates, linear, naming, scaled, timeline
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
@@ -74,6 +74,11 @@ class SeriesTask(order.FiniteTask):
         ``"1M"``, or a number for a column of numbers: rows within one step are
         averaged, and steps without a row are missing. None means that each row is a
         step.
+      irregular: Whether batches have a ``dt``: the time of each row since the one
+        before, in units of the median of these distances in the train split, and 1 for
+        the first row of a window. Layers such as `ssm_jax.recurrences.S5` take it, so
+        that the rows of an irregular series are read at their own times. Linear
+        forecasts and baselines count rows.
       calendar: Inputs that are known from the time: the phase of the day, ``"hour"``,
         of the week, ``"weekday"``, and of the ``"year"``, each as sine and cosine.
       window: Number of steps that the model reads.
@@ -113,6 +118,7 @@ class SeriesTask(order.FiniteTask):
         if missing ones are marked, and 2 for each of ``calendar``.
       targets: float32, ``(b, horizon)``, or int32, ``(b,)``.
       loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      dt: float32, ``(b, window)``, if the task is ``irregular``.
 
     Splits: consecutive parts of each series. No two share a target; a window begins
     before the split of its targets, so that their number does not depend on its length.
@@ -149,6 +155,7 @@ class SeriesTask(order.FiniteTask):
     order: Order = "error"
     duplicates: Duplicates = "error"
     step: str | None = None
+    irregular: bool = False
     calendar: tuple[Literal["hour", "weekday", "year"], ...] = ()
     window: PositiveInt = 96
     horizon: NonNegativeInt = 24
@@ -203,6 +210,12 @@ class SeriesTask(order.FiniteTask):
             )
         if self.step is not None:
             parse_step(self.step)
+        if self.irregular and (self.time is None or self.step is not None):
+            raise ValueError(
+                "`irregular` must be False without `time`, and with `step`, which "
+                f"makes steps equal, got True with {self.time!r} and {self.step!r}; "
+                "name the column of the time, and leave out the step."
+            )
         if self.calendar and self.time is None:
             raise ValueError(
                 "`calendar` must be empty without `time`, got "
@@ -232,6 +245,7 @@ class SeriesTask(order.FiniteTask):
             targets="regression" if forecast else "classification",
             d_output=self.horizon if self.classes is None else len(self.classes),
             l_output=None,
+            irregular=self.irregular,
             loss=self.loss,
         )
 
@@ -269,13 +283,14 @@ class SeriesTask(order.FiniteTask):
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
         starts, series = self._starts(split)[indices, None], self._series
-        inputs = self._windows(starts)
+        inputs, dt = self._windows(starts), self._dt(starts)
         if self.classes is not None:
             at = starts[:, 0] + self.window - 1 + self.horizon
-            return base.Batch(inputs, series.target[at].astype(np.int32), loss_mask)
+            labels = series.target[at].astype(np.int32)
+            return base.Batch(inputs, labels, loss_mask, dt=dt)
         values = series.target[starts + self.window + np.arange(self.horizon)]
         targets = (values - self._offset(starts, split)) / self._scale(starts)
-        return base.Batch(inputs, targets.astype(np.float32), loss_mask)
+        return base.Batch(inputs, targets.astype(np.float32), loss_mask, dt=dt)
 
     def baselines(
         self, split: base.Split, index: int, batch_size: int, seed: int
@@ -354,6 +369,10 @@ class SeriesTask(order.FiniteTask):
         """
         return self._windows(self._last_starts())
 
+    def next_dt(self) -> np.ndarray | None:
+        """Returns ``dt`` of `next_inputs`, ``(g, window)``; None of equal steps."""
+        return self._dt(self._last_starts())
+
     def next_in_units(self, forecasts: np.ndarray) -> np.ndarray:
         """Returns predictions from `next_inputs` in the units of the file.
 
@@ -397,7 +416,8 @@ class SeriesTask(order.FiniteTask):
 
         Returns:
           ``(g, horizon)``, of the type of `times`; None without ``time``, and where the
-          steps of a series have no usual distance.
+          steps of a series have no usual distance. Of an ``irregular`` task they are
+          then as far apart as the median of the rows of the training.
         """
         steps, ahead = self._series.timeline, self._series.ahead
         if steps.times is None:
@@ -408,6 +428,11 @@ class SeriesTask(order.FiniteTask):
             timeline.following(steps, index, self.horizon, self.step)
             for index in range(len(steps.names))
         ]
+        if self.irregular:
+            lasts = steps.times[steps.bounds[1:] - 1]
+            later = self._usual_step * np.arange(1, self.horizon + 1)
+            pairs = zip(found, lasts, strict=True)
+            found = [last + later if at is None else at for at, last in pairs]
         known = [times for times in found if times is not None]
         if len(known) < len(found):
             return None
@@ -448,6 +473,8 @@ class SeriesTask(order.FiniteTask):
           ``linear`` is added, before that. With ``normalize``, features and forecasts
           are relative to the mean and deviation of the window; see there. Features of
           ``known`` are those ``horizon`` steps later. Of a classification ``classes``.
+          Of ``irregular`` rows ``usual_step``, the distance that is 1 in ``dt``, in
+          seconds or in units of a column of numbers.
         """
         series = self._series
         if len(series.timeline.names) > 1:
@@ -469,6 +496,9 @@ class SeriesTask(order.FiniteTask):
             about["mark_missing"] = False
         if self.calendar:
             about["calendar"] = [*self.calendar]
+        if self.irregular:
+            unit = dates.SECOND if series.timeline.is_date else 1
+            about["usual_step"] = self._usual_step / unit
         if self.known:
             about |= {"known": [*self.known], "horizon": self.horizon}
         if self.classes is not None:
@@ -489,8 +519,9 @@ class SeriesTask(order.FiniteTask):
         """Returns what was computed from the data of the training, for `statistics`.
 
         Returns:
-          Arrays by name: means and standard deviations of the columns, and of a
-          forecast the linear maps and the scale of their errors.
+          Arrays by name: means and standard deviations of the columns, of an
+          ``irregular`` task the distance that is 1 in ``dt``, and of a forecast the
+          linear maps and the scale of their errors.
 
         Raises:
           ValueError: As for `batch`.
@@ -505,6 +536,8 @@ class SeriesTask(order.FiniteTask):
             "means": series.means,
             "stds": series.stds,
         }
+        if self.irregular:
+            arrays["usual_step"] = np.array([self._usual_step])
         if self.classes is not None:
             return arrays
         for name, pair in self._fits.items():
@@ -555,6 +588,33 @@ class SeriesTask(order.FiniteTask):
         # On a line, if the value at its end is in the window.
         is_known = series.next_observed[steps] < (starts + self.window)[..., None]
         return np.where(is_known, series.between[steps], inputs)
+
+    def _dt(self, starts):
+        """``dt`` of the windows that start at some steps, ``(b, window)``, or None."""
+        if not self.irregular:
+            return None
+        dt = self._intervals[starts + np.arange(self.window)] / self._usual_step
+        # A window shows nothing of what is before it.
+        dt[:, 0] = 1
+        return dt.astype(np.float32)
+
+    @functools.cached_property
+    def _intervals(self) -> np.ndarray:
+        """The time of each step since the one before, ``(n,)``."""
+        return self._series.timeline.intervals()
+
+    @functools.cached_property
+    def _usual_step(self) -> float:
+        """The median of the distances of steps in the train split."""
+        if self._stored is not None:
+            return float(self._stored["usual_step"][0])
+        steps, train = self._series.timeline, []
+        for start, end in steps.spans():
+            size = scaled.part(end - start, self.train_fraction)
+            train.append(self._intervals[start : start + size][1:])
+        distances = np.concatenate(train)
+        # Of windows of a single row, whose `dt` is 1.
+        return float(np.median(distances)) if distances.size else 1.0
 
     def _last_starts(self):
         """The first steps of the last windows of the series, ``(g, 1)``."""
@@ -746,6 +806,8 @@ class SeriesTask(order.FiniteTask):
         try:
             arrays = read_arrays(user_files.path_of(None, self.statistics))
             found = {name: arrays[name].tolist() for name in ours}
+            if self.irregular and "usual_step" not in arrays:
+                raise KeyError("usual_step")
         except (KeyError, ValueError) as error:
             found = error
         if found != ours:
@@ -794,6 +856,7 @@ class SeriesTask(order.FiniteTask):
             missing=self.missing,
             mark_missing=self.mark_missing,
             train_fraction=self.train_fraction,
+            irregular=self.irregular,
             moments=self._moments(),
         )
 
