@@ -46,7 +46,7 @@ def matrix_rows(
         for size in SIZES:
             arrays, weight = _problem(kind, length, batch, width // size, size)
             functions = {"ours": _ours, "scan": _scan} | {
-                f"chunks of {chunk}": partial(_chunked, size=chunk) for chunk in _CHUNKS
+                f"chunks of {chunk}": partial(chunked, size=chunk) for chunk in _CHUNKS
             }
             yield from _rows(kind, size, functions, arrays, weight, repeats)
 
@@ -138,10 +138,22 @@ def _scan(q: Array, k: Array, v: Array, log_decay: Array, beta: Any = None) -> A
     return jnp.moveaxis(jax.lax.scan(step, zeros, tuple(steps))[1], 0, 1)
 
 
-def _chunked(
+def chunked(
     q: Array, k: Array, v: Array, log_decay: Array, beta: Any = None, *, size: int
 ) -> Array:
-    """The papers' chunks: differences of cumulative sums, one matrix of pairs."""
+    """The papers' chunks: differences of cumulative sums, one matrix of pairs.
+
+    Args:
+      q: Queries, ``(b, l, h, k)``.
+      k: Keys, ``(b, l, h, k)``.
+      v: Values, ``(b, l, h, v)``.
+      log_decay: Of heads, ``(b, l, h)``, or of entries of keys, ``(b, l, h, k)``.
+      beta: Weights of the delta rule, ``(b, l, h)``, with decays of heads; or None.
+      size: Steps of a chunk, which divide ``l``.
+
+    Returns:
+      Outputs, ``(b, l, h, v)``.
+    """
     batch, length, heads, d_key = q.shape
     zeros = jnp.zeros((batch, heads, d_key, v.shape[-1]))
 

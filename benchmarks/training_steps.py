@@ -14,11 +14,26 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from benchmarks import plain
+from benchmarks import matrix, plain
 from benchmarks.measurement import Row, time_in_turns
-from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.layers import (
+    ChannelMixing,
+    GatedDeltaNet,
+    Mamba,
+    Mamba2,
+    RecurrentLayer,
+)
 from ssm_jax.models import Block, PooledHead, SequenceModel, VectorEncoder
-from ssm_jax.recurrences import CES, DLR, S4D, S5, Recurrence, SelectiveSSM
+from ssm_jax.recurrences import (
+    CES,
+    DLR,
+    S4D,
+    S5,
+    SSD,
+    GatedDeltaRule,
+    Recurrence,
+    SelectiveSSM,
+)
 from ssm_jax.recurrences.families.base import Params
 from ssm_jax.tasks.base import Batch, Split, TaskSpec, generator
 from ssm_jax.training import Optimizer
@@ -37,6 +52,27 @@ RECURRENCES: Mapping[str, Recurrence] = {
 }
 """Of each model, with 64 states stored (S5), 32 and 64 per channel (S4D, DLR), one
 (CES) and 16 (Mamba)."""
+
+D_HEAD = 64
+"""Sizes of the heads of the models whose states are matrices, if the width is as
+large."""
+
+
+def _mamba2(width: int) -> nn.Module:
+    return Mamba2(SSD(d_head=min(D_HEAD, width), d_state=D_HEAD))
+
+
+def _gated_delta_net(width: int) -> nn.Module:
+    size = min(D_HEAD, width)
+    rule = GatedDeltaRule(n_heads=width // size, d_key=size, d_value=size)
+    return GatedDeltaNet(rule)
+
+
+MATRIX_LAYERS: Mapping[str, Callable[[int], nn.Module]] = {
+    "Mamba-2": _mamba2,
+    "Gated DeltaNet": _gated_delta_net,
+}
+"""Layers whose states are matrices, by the width of the model."""
 
 
 class Identity(Recurrence):
@@ -125,20 +161,26 @@ def classifier(
     """Returns a classifier of sequences of vectors.
 
     Args:
-      name: One of `RECURRENCES`. Pre-norm blocks with a GLU, or of `Mamba`.
+      name: One of `RECURRENCES`, in pre-norm blocks with a GLU or of `Mamba`, or one of
+        `MATRIX_LAYERS`.
       length: Number of steps.
       width: Number of channels.
       n_layers: Number of blocks.
       batch: Number of sequences.
       remat: See `SequenceModel`.
       scan_blocks: See `SequenceModel`.
-      recurrent: If False, `Identity` is in the place of the recurrence.
+      recurrent: If False, `Identity` is in the place of the recurrence, of those of
+        `RECURRENCES`.
       learning_rate: Learning rate of AdamW, without weight decay.
     """
-    recurrence = RECURRENCES[name] if recurrent else Identity()
-    layer: nn.Module = RecurrentLayer(recurrence, ChannelMixing(kind="glu"))
-    if name == "Mamba":
-        layer = Mamba(recurrence)
+    layer: nn.Module
+    if name in MATRIX_LAYERS:
+        layer = MATRIX_LAYERS[name](width)
+    else:
+        recurrence = RECURRENCES[name] if recurrent else Identity()
+        layer = RecurrentLayer(recurrence, ChannelMixing(kind="glu"))
+        if name == "Mamba":
+            layer = Mamba(recurrence)
     model = SequenceModel(
         encoder=VectorEncoder(width),
         block=Block(layer, prenorm=True),
@@ -186,9 +228,9 @@ def training_step_rows(
     Yields:
       A row for each model: seconds of our step, of the plain step of the same model
       with the same parameters (``plain``), of our step with the identity in the place
-      of the recurrence (``identity``) and of our step with a scan over the blocks
-      (``scanned``), median and minimum; the ratios of ours to the others, and the
-      difference of the first losses of the plain and our step.
+      of the recurrence (``identity``, of `RECURRENCES` alone) and of our step with a
+      scan over the blocks (``scanned``), median and minimum; the ratios of ours to the
+      others, and the difference of the first losses of the plain and our step.
 
     Raises:
       ArithmeticError: The losses differ by more than `TOLERANCE`.
@@ -198,6 +240,8 @@ def training_step_rows(
         logging.info("%s, %d steps", name, length)
         runs, losses = {}, {}
         for what, fields in OURS.items():
+            if what == "identity" and name in MATRIX_LAYERS:
+                continue
             case = classifier(
                 name, length, **sizes, **fields, learning_rate=LEARNING_RATE
             )
@@ -221,7 +265,8 @@ def training_step_rows(
             **seconds,
             **{
                 f"of_{other}{suffix}": time / seconds[f"{other}{suffix}_s"]
-                for other in ("plain", "identity", "scanned")
+                for other in runs
+                if other != "ours"
                 for suffix, time in (("", ours), ("_min", ours_min))
             },
             "difference": difference,
@@ -310,15 +355,76 @@ def _mamba_layer(params, x):
     """Mamba with a grouped convolution and a plain selective scan."""
     d = x.shape[-1]
     u, z = jnp.split(_dense(params["in"], 4 * d, x), 2, -1)
-    taps = params["convolution"]["kernel"]
-    convolution = nn.Conv(
-        2 * d, (len(taps),), padding="CAUSAL", feature_group_count=2 * d
-    )
-    variables = {"kernel": taps[:, None], "bias": params["convolution"]["bias"]}
-    filtered: Any = convolution.apply({"params": variables}, u)
-    u = jax.nn.silu(filtered)
+    u = _convolved(params["convolution"], u)
     y = plain.selective_scan(params["recurrent"]["recurrence"], u)
     return _dense(params["out"], d, y * jax.nn.silu(z))
+
+
+def _convolved(params, u) -> Any:
+    """A causal convolution of each channel, and SiLU."""
+    taps = params["kernel"]
+    width = taps.shape[-1]
+    convolution = nn.Conv(
+        width,
+        (len(taps),),
+        padding="CAUSAL",
+        feature_group_count=width,
+        use_bias="bias" in params,
+    )
+    variables = params | {"kernel": taps[:, None]}
+    filtered: Any = convolution.apply({"params": variables}, u)
+    return jax.nn.silu(filtered)
+
+
+def _mamba2_layer(params, x):
+    """Mamba-2 with keys that are repeated for each head, and the paper's chunks."""
+    scalars = params["recurrent"]["recurrence"]
+    heads, width = len(scalars["log_rate"]), params["norm"]["scale"].shape[0]
+    d_u = params["convolution"]["kernel"].shape[-1]
+    parts = _dense(params["in"], width + d_u + heads, x)
+    z, u, raw = jnp.split(parts, [width, width + d_u], -1)
+    u = _convolved(params["convolution"], u)
+    values, B, C = jnp.split(u, [width, (width + d_u) // 2], -1)
+    values = _heads(values, heads)
+    B, C = (jnp.repeat(_heads(y, 1), heads, -2) for y in (B, C))
+    dt = jax.nn.softplus(raw + scalars["step_bias"])
+    log_decay = -dt * jnp.exp(scalars["log_rate"])
+    y = _in_chunks(C, B, dt[..., None] * values, log_decay)
+    y = (y + scalars["feedthrough"][:, None] * values).reshape(z.shape)
+    y = _rms_norm(params["norm"], y * jax.nn.silu(z))
+    return _dense(params["out"], x.shape[-1], y)
+
+
+def _gated_delta_net_layer(params, x):
+    """Gated DeltaNet by the WY form of its chunks."""
+    scalars = params["recurrent"]["recurrence"]
+    heads, d_value = len(scalars["log_rate"]), params["norm"]["scale"].shape[0]
+    d_u = params["convolution"]["kernel"].shape[-1]
+    width = heads * d_value
+    parts = _dense(params["in"], width + d_u + 2 * heads, x)
+    ends = [width, width + d_u, width + d_u + heads]
+    z, u, a, b = jnp.split(parts, ends, -1)
+    u = _convolved(params["convolution"], u)
+    keys = (d_u - width) // 2
+    q, k, v = (_heads(y, heads) for y in jnp.split(u, [keys, 2 * keys], -1))
+    q, k = (y * jax.lax.rsqrt(jnp.sum(y**2, -1, keepdims=True) + 1e-6) for y in (q, k))
+    rate = jnp.exp(scalars["log_rate"])
+    log_decay = -rate * jax.nn.softplus(a + scalars["step_bias"])
+    q = q * q.shape[-1] ** -0.5
+    y = _rms_norm(params["norm"], _in_chunks(q, k, v, log_decay, jax.nn.sigmoid(b)))
+    return _dense(params["out"], x.shape[-1], y.reshape(z.shape) * jax.nn.silu(z))
+
+
+def _heads(x, heads):
+    return x.reshape(*x.shape[:-1], heads, -1)
+
+
+def _in_chunks(q, *arrays):
+    return matrix.chunked(q, *arrays, size=min(64, q.shape[1]))
+
+
+def _rms_norm(params, x) -> Any:
+    return nn.RMSNorm(epsilon=1e-5).apply({"params": params}, x)
 
 
 LAYERS: Mapping[str, PlainLayer] = {
@@ -327,6 +433,8 @@ LAYERS: Mapping[str, PlainLayer] = {
     "DLR": partial(_glu_layer, plain.dlr),
     "CES": partial(_glu_layer, plain.ces),
     "Mamba": _mamba_layer,
+    "Mamba-2": _mamba2_layer,
+    "Gated DeltaNet": _gated_delta_net_layer,
 }
 """The plain layers of the classifiers."""
 

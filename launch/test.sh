@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up as demo.sh does and runs every check: format, lint, types, imports, tests.
-# Without an option the fast tier of the tests (minutes); --full adds all methods,
+# Without an option the fast tier of the tests (minutes); --full adds each method,
 # lengths, dtypes, devices and programs; --nightly runs everything. Other arguments go
 # to pytest. The tiers are described in tests/conftest.py.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,4 +1,4 @@
-"""The value at the last mark, or the next byte of a text, by a minimal GRU.
+"""The value at the last mark, or the next byte of a text, by an HGRU.
 
     ssm-jax train --config=experiment.py --workdir=runs/marks
 
@@ -16,7 +16,7 @@ from typing import Literal
 from ml_collections import ConfigDict
 from own_model.layer import GatedOutput
 from own_model.optimizer import NAdam
-from own_model.recurrence import MinGRU
+from own_model.recurrence import HGRU
 from own_model.task import LastMarked
 
 from ssm_jax.config import Config, spec
@@ -43,7 +43,7 @@ def get_config(variant: str = "") -> Config:
     encoder = spec(VectorEncoder, d_model=32)
     if text:
         encoder = spec(TokenEncoder, d_model=32, vocabulary=VOCABULARY)
-    layer = spec(GatedOutput, recurrence=spec(MinGRU, d_state=32))
+    layer = spec(GatedOutput, recurrence=spec(HGRU, d_state=32))
     return ConfigDict(
         {
             "experiment": "own_model",

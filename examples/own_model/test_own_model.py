@@ -1,7 +1,7 @@
 """The contracts of ssm_jax, for what is defined here."""
 
 from own_model.layer import GatedOutput
-from own_model.recurrence import MinGRU
+from own_model.recurrence import HGRU
 from own_model.task import LastMarked
 
 from ssm_jax import testing
@@ -9,12 +9,12 @@ from ssm_jax import testing
 
 def test_recurrence():
     """All methods, pieces, segments and padded sequences agree."""
-    testing.check_recurrence(MinGRU(d_state=3))
+    testing.check_recurrence(HGRU(d_state=3, lower_bound=0.5))
 
 
 def test_layer():
     """So do those of the layer."""
-    testing.check_layer(GatedOutput(MinGRU(d_state=3)))
+    testing.check_layer(GatedOutput(HGRU(d_state=3)))
 
 
 def test_task():

@@ -9,7 +9,9 @@ from ssm_jax.layers.gated_delta_net import GatedDeltaNet
 from ssm_jax.layers.griffin import Griffin
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mamba2 import Mamba2
+from ssm_jax.layers.mamba3 import Mamba3
 from ssm_jax.layers.mlp import MLP, GatedMLP
+from ssm_jax.layers.mlstm import MLSTMLayer
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.ret_net import RetNet
 from ssm_jax.layers.rotary_attention import RotaryAttention
@@ -27,8 +29,10 @@ __all__ = [
     "Griffin",
     "LabelledParam",
     "Linear",
+    "MLSTMLayer",
     "Mamba",
     "Mamba2",
+    "Mamba3",
     "Recurrent",
     "RecurrentLayer",
     "RetNet",

@@ -162,8 +162,8 @@ def apply_blocks(
             for at, state in zip(part.positions, initial, strict=True)
         ]
         x = x.astype(jax.eval_shape(step, x, entry(layers, 0))[0].dtype)
-        x, found = jax.lax.scan(step, x, layers)
-        for at, result in zip(part.positions, found, strict=True):
+        x, results_of_period = jax.lax.scan(step, x, layers)
+        for at, result in zip(part.positions, results_of_period, strict=True):
             results[at] = [entry(result, i) for i in range(part.n)]
     return x, _put(model, names, results)
 
@@ -212,8 +212,8 @@ def init_blocks(
             continue
         step = _in_turn([step_of(blocks[at.start]) for at in part.positions])
         layers = [(_at(keys, at), stack(states[at])) for at in part.positions]
-        x, found = jax.lax.scan(step, x, layers)
-        for at, result in zip(part.positions, found, strict=True):
+        x, results_of_period = jax.lax.scan(step, x, layers)
+        for at, result in zip(part.positions, results_of_period, strict=True):
             results[at] = unstack(result, part.n)
     return x, _put(model, names, results)
 

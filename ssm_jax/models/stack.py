@@ -143,9 +143,11 @@ class SequenceModel(Module):
         `layer_recurrences` returns that of each layer.
         """
         # Attention layers have no such field.
-        found = [getattr(block.layer, "recurrence", None) for block in self._different]
-        found = [recurrence for recurrence in found if recurrence is not None]
-        return found[0] if found and all(each == found[0] for each in found) else None
+        layers = [block.layer for block in self._different]
+        first, *others = [
+            layer.recurrence for layer in layers if hasattr(layer, "recurrence")
+        ] or [None]
+        return first if all(other == first for other in others) else None
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """Returns the initial states, one per layer."""

@@ -20,8 +20,10 @@ from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.recurrences.fru import FRU, log_spaced
 from ssm_jax.recurrences.gated_delta_rule import GatedDeltaRule
 from ssm_jax.recurrences.gla import GatedLinearAttention
+from ssm_jax.recurrences.linoss import LinOSS
 from ssm_jax.recurrences.lru import LRU
 from ssm_jax.recurrences.min_rnn import MinGRU, MinLSTM
+from ssm_jax.recurrences.mlstm import MLSTM
 from ssm_jax.recurrences.retention import Retention
 from ssm_jax.recurrences.rg_lru import RGLRU
 from ssm_jax.recurrences.rnn import GRU, LSTM, RNN
@@ -32,6 +34,7 @@ from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.recurrences.sgconv import SGConv
 from ssm_jax.recurrences.sru import SRU
 from ssm_jax.recurrences.ssd import SSD
+from ssm_jax.recurrences.trapezoidal_ssd import TrapezoidalSSD
 
 # The base classes and modes are public: a recurrence can be defined elsewhere.
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "GRU",
     "LRU",
     "LSTM",
+    "MLSTM",
     "RGLRU",
     "RNN",
     "S4",
@@ -56,6 +60,7 @@ __all__ = [
     "GatedDeltaRule",
     "GatedLinearAttention",
     "InputDependent",
+    "LinOSS",
     "MIMOModes",
     "MinGRU",
     "MinLSTM",
@@ -67,6 +72,7 @@ __all__ = [
     "SISOModes",
     "SelectiveSSM",
     "TimeInvariant",
+    "TrapezoidalSSD",
     "convolution_kernel",
     "diagonalized",
     "kronecker",

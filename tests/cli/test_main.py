@@ -60,7 +60,7 @@ def test_environment_that_is_no_number_is_one_line(monkeypatch, capsys):
     assert line.startswith("error: `JAX_NUM_PROCESSES` must be a number, got 'two'")
 
 
-@pytest.mark.parametrize("words", tiered(["--help", "report --help"], 0, full=1))
+@pytest.mark.parametrize("words", tiered(["report --help", "--help"], 0, full=1))
 def test_reader_of_the_output_may_leave(words):
     script = "from ssm_jax.cli.main import main; main()"
     read, write = os.pipe()

@@ -17,7 +17,12 @@ METHODS = [method for method in get_args(Method) if method != "auto"]
 
 # The letters of the page, with a value for each, and a recurrence of these sizes.
 # Widths that consist of parts of these sizes; that of the others is `d`.
-WIDTHS = {"SSD": 2 * 5 + 2 * 6 + 2, "GatedDeltaRule": 2 * 2 * 3 + 2 * (5 + 2)}
+WIDTHS = {
+    "SSD": 2 * 5 + 2 * 6 + 2,
+    "GatedDeltaRule": 2 * 2 * 3 + 2 * (5 + 2),
+    "TrapezoidalSSD": 2 * (5 + 3) + 2 * 6 + 3,
+    "MLSTM": 2 * (2 * 3 + 5 + 2),
+}
 SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
 SUMS = {"d_statistic": 5, "d_feedback": 3, "d_output": 2}
 RECURRENCES = [
@@ -27,6 +32,7 @@ RECURRENCES = [
     recurrences.S4D(d_state=6),
     recurrences.S5(d_state=6, blocks=1),
     recurrences.LRU(d_state=6),
+    recurrences.LinOSS(d_state=6),
     recurrences.CES(),
     recurrences.ExponentialSmoothing(),
     recurrences.DampedEMA(d_state=6),
@@ -35,6 +41,8 @@ RECURRENCES = [
     recurrences.SSD(d_head=5, d_state=6),
     recurrences.Retention(n_heads=2),
     recurrences.GatedDeltaRule(n_heads=2, d_key=3, d_value=5),
+    recurrences.TrapezoidalSSD(d_head=5, d_state=6, n_angles=3),
+    recurrences.MLSTM(d_head=5, d_key=3),
     recurrences.SRU(scales=(0.0, 0.5, 0.9), **SUMS),
     recurrences.FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),
     recurrences.RNN(d_state=6),

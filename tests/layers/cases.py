@@ -17,6 +17,8 @@ from ssm_jax.layers import (
     Griffin,
     Mamba,
     Mamba2,
+    Mamba3,
+    MLSTMLayer,
     Recurrent,
     RecurrentLayer,
     RetNet,
@@ -27,12 +29,14 @@ from ssm_jax.layers import (
 from ssm_jax.recurrences import (
     CES,
     DLR,
+    MLSTM,
     RGLRU,
     SSD,
     GatedDeltaRule,
     GatedLinearAttention,
     Retention,
     SelectiveSSM,
+    TrapezoidalSSD,
 )
 from tests.tiers import tiered
 
@@ -107,6 +111,11 @@ ROWS = {
         ),
         fast=False,
     ),
+    "mamba3": Row(
+        Mamba3(TrapezoidalSSD(d_head=2, d_state=4, dt_min=0.05, dt_max=0.5)),
+        fast=False,
+    ),
+    "mlstm": Row(MLSTMLayer(MLSTM(d_head=2)), fast=False),
 }
 FAST = tuple(name for name, row in ROWS.items() if row.fast)
 

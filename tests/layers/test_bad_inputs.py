@@ -91,7 +91,8 @@ def _of_module(name, module):
     if name in LAYERS:
         empty = np.ones((0, LENGTH, WIDTH), np.float32)
         yield "x.empty", Bad(call(empty), "x", "(0, 5,")
-    if name in ("mamba", "mamba2", "gated_delta_net", "griffin", "model"):
+    convolved = ("mamba", "mamba2", "gated_delta_net", "mlstm", "griffin")
+    if name in (*convolved, "model"):
         yield "state", Bad(call(x, state=X), "state", "ndarray")
 
 

@@ -11,6 +11,7 @@ from ssm_jax.recurrences import (
     GRU,
     LRU,
     LSTM,
+    MLSTM,
     RGLRU,
     RNN,
     S4,
@@ -22,16 +23,19 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedDeltaRule,
     GatedLinearAttention,
+    LinOSS,
     MinGRU,
     MinLSTM,
     Recurrence,
     Retention,
     SelectiveSSM,
     SGConv,
+    TrapezoidalSSD,
 )
 from tests.recurrences import (
     oracle,
     oracle_ema,
+    oracle_linoss,
     oracle_matrix,
     oracle_rnn,
     oracle_selective,
@@ -287,6 +291,12 @@ MATRIX = {
         12,
     ),
     "retention": (Retention(n_heads=2, d_key=4), oracle_matrix.retention, 2),
+    "mlstm": (MLSTM(d_head=2, d_key=1), oracle_matrix.mlstm, 12),
+    "mamba3": (
+        TrapezoidalSSD(d_head=2, d_state=5, n_angles=2, rate_min=0.3, **STEPS),
+        oracle_matrix.trapezoidal_ssd,
+        2 * 5 + 2 * 5 + 2,
+    ),
 }
 ROWS |= {
     name: Row(
@@ -311,6 +321,21 @@ ROWS |= {
         lengths=(17,),
     )
     for name, unit in MINIMAL.items()
+}
+OSCILLATORS = {
+    "linoss": LinOSS(d_state=3),
+    "linoss_imex": LinOSS(d_state=2, discretization="imex"),
+}
+ROWS |= {
+    name: Row(
+        unit,
+        functools.partial(oracle_linoss.linoss, unit),
+        methods=("sequential", "associative"),
+        lengths=(17,) if name == "linoss_imex" else (1, 2, 17, 127),
+        brief=name == "linoss_imex",
+        fast=False,
+    )
+    for name, unit in OSCILLATORS.items()
 }
 BRIEF = (
     "dlr_real",
