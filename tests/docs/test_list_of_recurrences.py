@@ -125,17 +125,17 @@ def test_state_is_that_of_the_recurrence(recurrence):
     assert jnp.iscomplexobj(state) == (kind == "complex")
 
 
-def test_guide_has_the_methods_of_the_list():
+def test_guide_has_the_products_and_methods_of_the_list():
     table = GUIDE.split("## Costs")[1].split("\n\n- ")[0]
     cells = [line.strip("|").split(" | ") for line in table.splitlines()]
     guide = {
-        name: row[4].strip(" |")
+        name: (row[4].strip(" |"), row[3])
         for row in cells
         if len(row) == 5
         for name in re.findall(r"`(\w+)`", row[1])
     }
     assert len(guide) > 15
-    assert guide == {name: ROWS[name][4] for name in guide}
+    assert guide == {name: (ROWS[name][4], ROWS[name][6]) for name in guide}
 
 
 @pytest.mark.full
