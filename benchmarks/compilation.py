@@ -39,8 +39,12 @@ EXPERIMENTS = (
         f"longssm/text:model={model},length=1024,state_init=carry,size=d1024"
         for model in ("s5", "mamba")
     ),
+    *(
+        f"longssm/text:model={model},length=1024,state_init=carry,size=d768"
+        for model in ("mamba2", "hybrid")
+    ),
 )
-"""The experiments in the variant of their default, and the largest models."""
+"""The experiments in the variant of their default, and further models of one."""
 
 RECORDS = ROOT / "experiments" / "benchmarks" / "compilation.json"
 PAGE = ROOT / "experiments" / "results" / "compilation.md"
@@ -48,7 +52,7 @@ PAGE = ROOT / "experiments" / "results" / "compilation.md"
 _HEAD = """\
 # Experiments compiled for GPUs and TPUs
 
-The steps of every experiment at its full size, and of the largest models of
+The steps of every experiment at its full size, and of further models of
 `longssm/text`, compiled ahead of time for eight devices by
 `python -m benchmarks.compilation`; nothing was run. `compile s` is the time of tracing,
 lowering and compiling the training step, which depends on what else the machine does,

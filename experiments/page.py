@@ -516,8 +516,7 @@ class Lengths(_PartOfRuns):
         parts = [
             _LENGTHS,
             _experiment_table((*_CHANGE, "extends"), changes),
-            _GAINS,
-            _experiment_table((*_CHANGE, "at trained length", "error"), gains),
+            *([_GAINS, _experiment_table(_GAINED, gains)] if gains else []),
             _PERPLEXITIES,
             tables.by_length(rows, most=3),
             f"![Perplexity by length: columns are models, rows evaluations]"
@@ -527,6 +526,7 @@ class Lengths(_PartOfRuns):
 
 
 _CHANGE = ("experiment", "nats", "error", "seeds", "is")
+_GAINED = (*_CHANGE, "at trained length", "error")
 _LENGTHS = """\
 The change of the loss on the test split from windows of the trained length to the
 longest ones, each from a zero state; `extends` is the classification of each seed:

@@ -7,14 +7,14 @@ r"""Language models trained on short windows, with carried states or zero states
 
 Figures 4 to 10 of the paper. ``FOLDER`` contains text files; those of the paper are
 WikiText-103, which ``launch.prepare`` prepares. ``model`` is ``s5``, ``mamba`` or
-``gru``, or in addition to the paper ``dlr``, ``ets``, ``fru`` or ``hybrid``: two
-recurrences of Griffin, then attention to the last 64 steps, and so on (one of each with
-two layers); ``length`` is the window length of training; ``state_init`` is the initial
-state of a batch, with ``hybrid`` also of the steps attended to. With
-``order=shuffled`` the windows are shuffled. ``size`` is a width, with 6, 6, 12 and 24
-layers; with ``size=small`` tokens are bytes, and the model trains on two CPU cores in
-minutes; ``size=tiny`` is half as wide and trains on one core in a minute or two.
-``dtype=bfloat16`` computes in that dtype. Other tokens:
+``gru``, or in addition to the paper ``dlr``, ``ets``, ``fru``, ``mamba2``,
+``gated_delta_net`` or ``hybrid``: two recurrences of Griffin, then attention to the
+last 64 steps, and so on (one of each with two layers); ``length`` is the window length
+of training; ``state_init`` is the initial state of a batch, with ``hybrid`` also of the
+steps attended to. With ``order=shuffled`` the windows are shuffled. ``size`` is a
+width, with 6, 6, 12 and 24 layers; with ``size=small`` tokens are bytes, and the model
+trains on two CPU cores in minutes; ``size=tiny`` is half as wide and trains on one core
+in a minute or two. ``dtype=bfloat16`` computes in that dtype. Other tokens:
 ``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, as in the file.
 
 A batch has 32,768 tokens (small: 2,048) for every length, so that all lengths read the
@@ -22,6 +22,10 @@ same text in the same number of steps; longer windows have fewer rows. With ``ro
 a batch has 32 rows for every length: each row reads the same text, half as much as
 without ``rows``, and longer windows have fewer steps. Rows, text and steps cannot all
 be equal; lengths are compared by the runs with ``rows=32``.
+
+``mamba2`` and ``gated_delta_net`` have layers of the published proportions, each
+followed by an MLP so narrow that a model has as many parameters as one of ``s5`` or
+``hybrid``; ``mamba``, without an MLP as published, has fewer.
 
 Training with carried states may become unstable (section 4.3): ``model=s5_bounded``
 bounds the states by its eigenvalues, ``state_penalty`` by the loss. ``learning_rate``
@@ -45,8 +49,10 @@ from ssm_jax.layers import (
     ETSMLP,
     MLP,
     ChannelMixing,
+    GatedDeltaNet,
     Griffin,
     Mamba,
+    Mamba2,
     RecurrentLayer,
     SlidingAttention,
 )
@@ -59,7 +65,9 @@ from ssm_jax.recurrences import (
     GRU,
     RGLRU,
     S5,
+    SSD,
     BoundedEigenvalues,
+    GatedDeltaRule,
     log_spaced,
 )
 from ssm_jax.tasks import TextFolder
@@ -81,6 +89,7 @@ TINY_STEPS = 400
 VOCABULARY = 30_000
 ATTENDED = 64  # Steps that the attention of the hybrid reaches, and its heads.
 HEADS = 4
+MAX_KEY = 256  # Size of a key of Gated DeltaNet.
 HORIZON = 1024  # Of the FRU, which the paper has not.
 LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 
@@ -93,7 +102,18 @@ class Variant:
     of the size.
     """
 
-    model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru", "hybrid"]
+    model: Literal[
+        "s5",
+        "s5_bounded",
+        "mamba",
+        "gru",
+        "dlr",
+        "ets",
+        "fru",
+        "hybrid",
+        "mamba2",
+        "gated_delta_net",
+    ]
     length: PositiveInt
     state_init: StateInitKind
     order: Literal["text", "shuffled"] = "text"
@@ -185,6 +205,8 @@ def _block(model, d, n_layers):
     """A block of width ``d``: a layer over time and, except for Mamba, an MLP."""
     if model == "mamba":
         return Block(Mamba(n_layers=n_layers), norm="rms", prenorm=True)
+    if model in ("mamba2", "gated_delta_net"):
+        return _matrix_block(model, d, n_layers)
     mixing = ChannelMixing()
     s5 = S5(d_state=d, blocks=math.gcd(d, 32) // 2)
     layer = {
@@ -205,3 +227,25 @@ def _block(model, d, n_layers):
         ),
     }[model]()
     return Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
+
+
+def _matrix_block(model, d, n_layers):
+    """A block whose states are matrices, with as many parameters as one of S5.
+
+    That has 3 d^2 of them in its layer and 8 d^2 in its MLP. These layers have 6 d^2,
+    and Mamba-2 also 2 d d_state for B and C.
+    """
+    d_hidden = 5 * d // 2
+    if model == "mamba2":
+        # The published sizes where the width allows it.
+        ssd = SSD(d_head=min(64, d // 2), d_state=min(128, d // 2))
+        layer, d_hidden = Mamba2(ssd, n_layers=n_layers), d_hidden - ssd.d_state
+    else:
+        # Keys of 3/4 of the width and values of twice as much, as published, in heads
+        # of at most the published size.
+        n_heads = math.ceil(3 * d / (4 * MAX_KEY))
+        d_key = 3 * d // (4 * n_heads)
+        layer = GatedDeltaNet(
+            GatedDeltaRule(n_heads=n_heads, d_key=d_key, d_value=2 * d_key)
+        )
+    return Block(layer, norm="rms", prenorm=True, feedforward=MLP(d_hidden=d_hidden))

@@ -75,6 +75,7 @@ def rows():
 
 
 ROWS = rows()
+GUIDE = (Path(__file__).parents[2] / "docs/which_recurrence.md").read_text()
 
 
 def test_every_recurrence_has_a_row():
@@ -122,6 +123,19 @@ def test_state_is_that_of_the_recurrence(recurrence):
     state = jax.eval_shape(lambda: recurrence.initial_state((), width))
     assert state.shape == eval(re.sub(r"(?<=\w) (?=\w)", " * ", shape), SIZES.copy())
     assert jnp.iscomplexobj(state) == (kind == "complex")
+
+
+def test_guide_has_the_products_and_methods_of_the_list():
+    table = GUIDE.split("## Costs")[1].split("\n\n- ")[0]
+    cells = [line.strip("|").split(" | ") for line in table.splitlines()]
+    guide = {
+        name: (row[4].strip(" |"), row[3])
+        for row in cells
+        if len(row) == 5
+        for name in re.findall(r"`(\w+)`", row[1])
+    }
+    assert len(guide) > 15
+    assert guide == {name: (ROWS[name][4], ROWS[name][6]) for name in guide}
 
 
 @pytest.mark.full

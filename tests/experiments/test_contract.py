@@ -269,7 +269,7 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
         if "d_hidden" in block.layer:
             block.layer.d_hidden = 8
         recurrence = block.layer.get("recurrence", {})
-        small = {"d_state": 4, "blocks": 1}
+        small = {"d_state": 4, "blocks": 1, "d_head": 4}
         recurrence.update({name: n for name, n in small.items() if name in recurrence})
     return config
 

@@ -202,6 +202,15 @@ def test_lengths_have_the_change_of_the_loss_and_what_carried_states_gain():
     assert line == [name, "+0.7000", "0.1000", "1", "above", *equal]
 
 
+def test_carried_states_alone_are_compared_with_none():
+    carried = by_length("carry", 0, {16: [2.0, 2.2], 32: [1.9, 2.1]})
+    zero = by_length("zero", 0, {16: [2.0, 2.2], 32: [2.5, 2.9]})
+    assert "Runs trained and evaluated" in LENGTHS.markdown([carried, zero])
+    text = LENGTHS.markdown([carried])
+    assert "Runs trained and evaluated" not in text
+    assert "-0.1000" in text
+
+
 def test_stale_and_unmeasured_runs_are_left_out():
     stale = by_length("carry", 0, {16: [2.0]}) | {"stale": "Of other data."}
     without_trained_length = by_length("zero", 0, {32: [2.0], 128: [2.0]})

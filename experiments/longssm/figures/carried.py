@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 from experiments.figures import run
 from experiments.longssm.figures import lengths
 
+MODELS = ("dlr", "ets", "fru", "gru")
+
 
 def draw() -> Figure:
     """Plots all curves: one column per model, one row per evaluation."""
-    return lengths.draw_size("tiny")
+    return lengths.draw_size("tiny", MODELS)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,8 +60,8 @@ _EVALUATIONS = {
 }
 """Labels by the initial states and the order of the windows of an evaluation."""
 _NAMES = {
-    "dlr": "DLR", "ets": "CES", "fru": "FRU", "gru": "GRU", "mamba": "Mamba",
-    "s5": "S5",
+    "dlr": "DLR", "ets": "CES", "fru": "FRU", "gated_delta_net": "Gated DeltaNet",
+    "gru": "GRU", "hybrid": "hybrid", "mamba": "Mamba", "mamba2": "Mamba-2", "s5": "S5",
 }  # fmt: skip
 
 
@@ -84,12 +85,17 @@ class Curve(NamedTuple):
     perplexities: list[float]
 
 
-def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
-    """Reads the curves of all models and evaluations.
+def curves(
+    records: Path = RECORDS,
+    size: str = "small",
+    models: Collection[str] | None = None,
+) -> list[Curve]:
+    """Reads the curves of models and of all evaluations.
 
     Args:
       records: Directory of the records.
       size: Size of the models.
+      models: The models, as in ``experiments/longssm/text.py``; None: all.
 
     Raises:
       ValueError: There are no such records.
@@ -104,6 +110,8 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
         if row.get("stale") or run.rows is None or run.order == "shuffled":
             continue
         if run.size != size or run.state_init not in _TRAINED:
+            continue
+        if models is not None and run.model not in models:
             continue
         for line in map(json.loads, path.read_text().splitlines()):
             evaluation = (line["window_state"], line["order"])
@@ -131,21 +139,22 @@ def draw() -> Figure:
     return draw_size("small")
 
 
-def draw_size(size: str) -> Figure:
-    """Plots the curves of the models of a size.
+def draw_size(size: str, models: Collection[str] | None = None) -> Figure:
+    """Plots the curves of models of a size.
 
     Args:
       size: The size, as in ``experiments/longssm/text.py``.
+      models: As in `curves`.
     """
-    all_curves = curves(size=size)
-    models = sorted({curve.model for curve in all_curves})
+    all_curves = curves(size=size, models=models)
+    names = sorted({curve.model for curve in all_curves})
     windows = sorted({curve.trained for curve in all_curves})
     colours = dict(zip(windows, PALETTE, strict=False))
-    drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
-    panels = drawing.subplots(2, len(models), sharex=True, sharey="col", squeeze=False)
+    drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(names))), 4.6)
+    panels = drawing.subplots(2, len(names), sharex=True, sharey="col", squeeze=False)
     for curve in all_curves:
         row = [*_EVALUATIONS].index(curve.evaluation)
-        panels[row][models.index(curve.model)].semilogx(
+        panels[row][names.index(curve.model)].semilogx(
             curve.lengths,
             curve.perplexities,
             color=colours[curve.trained],
@@ -163,13 +172,14 @@ def draw_size(size: str) -> Figure:
         axes.minorticks_off()
         plain(
             axes,
-            title="" if row else _NAMES[models[column]],
+            title="" if row else _NAMES[names[column]],
             x="tokens of a window" if row else "",
             y="" if column else f"perplexity of {labels[row]}",
         )
     for window, colour in colours.items():
         panels[0][0].plot([], [], color=colour, label=f"trained on {window} tokens")
-    for line, name in _TRAINED.values():
+    for state_init in sorted({curve.state_init for curve in all_curves}):
+        line, name = _TRAINED[state_init]
         label = f"trained {name}"
         panels[0][0].plot([], [], color="black", linestyle=line, label=label)
     drawing.legend(loc="outside lower center", frameon=False, ncols=2, fontsize=SMALL)
