@@ -8,6 +8,7 @@ from experiments.page import Benchmark, Lengths, Paper, Table
 _TINY = (
     r"longssm/text:model={model},length=16,state_init=(carry|zero),rows=32,size=tiny"
 )
+_LAYERS = _TINY.replace("(carry|zero)", "carry")
 
 
 def _scientific(name: str):
@@ -96,6 +97,23 @@ gradients; milliseconds. Measured by `python -m benchmarks --suite=iterations` w
             "LongSSM: carried states of DLR, CES, FRU and GRU",
             _TINY.format(model="(dlr|ets|fru|gru)"),
             "longssm/carried.png",
+        ),
+        Table(
+            "LongSSM",
+            "Mamba-2, Mamba, S5, Gated DeltaNet and a hybrid at one size",
+            reduced=(_LAYERS.format(model="(mamba|s5|gated_delta_net|hybrid|mamba2)"),),
+            references=(_LAYERS.format(model="mamba2"),),
+            note="Models trained with carried states on windows of 16 bytes of novels, "
+            "of the same width, depth, text and steps, with 31,616 (S5), 31,776 "
+            "(hybrid), 32,132 (Gated DeltaNet) and 32,472 (Mamba-2) parameters; Mamba, "
+            "without an MLP as published, has 28,160. The hybrid is a layer of Griffin "
+            "and one of attention to the last 64 steps. The baseline is the unigram "
+            "model of bytes.",
+        ),
+        Lengths(
+            "LongSSM: Mamba-2, Mamba, S5, Gated DeltaNet and a hybrid by length",
+            _LAYERS.format(model="(mamba|s5|gated_delta_net|hybrid|mamba2)"),
+            "longssm/layers.png",
         ),
     ),
 )

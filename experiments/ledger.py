@@ -25,7 +25,7 @@ from absl import flags
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput
 from experiments.fru.figures import iterations, learning
-from experiments.longssm.figures import carried, lengths
+from experiments.longssm.figures import carried, layers, lengths
 from experiments.page import Numbers, page
 from experiments.papers import HEADLINES, PAGES
 from experiments.records import (
@@ -49,6 +49,7 @@ PICTURES = {
     "dlr/powers.png": powers.draw,
     "fru/iterations.png": iterations.draw,
     "longssm/carried.png": carried.draw,
+    "longssm/layers.png": layers.draw,
     "fru/learning.png": learning.draw,
 }
 """Pictures that are drawn from records alone, and what draws them."""

@@ -10,6 +10,7 @@ import pytest
 import tokenizers
 from flax.core import meta
 
+from experiments import beyond
 from experiments.longssm import text
 from experiments.longssm.figures import pretrained
 from experiments.longssm.figures.extrapolation import FIT_STEPS, errors, fit, memory
@@ -19,6 +20,7 @@ from ssm_jax.evaluation.length_extension import losses_by_length
 from ssm_jax.interop import save_mamba
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
+from tests.tiers import tiered
 
 
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
@@ -67,6 +69,25 @@ def test_page_has_the_numbers_of_parameters():
         variant = f"model={model.lower()},size={size}"
         sizes = [f"{parameters(variant, n) / 1e6:.1f}" for n in (30_000, 50_257)]
         assert sizes == millions
+
+
+@pytest.mark.parametrize("size", tiered(["tiny", "small", "d384"], 0, full=3))
+def test_matrix_states_have_as_many_parameters_as_s5(size):
+    vocabulary = 257 if size in ("tiny", "small") else 30_000
+    s5, hybrid, *others = (
+        parameters(f"model={model},size={size}", vocabulary)
+        for model in ("s5", "hybrid", "mamba2", "gated_delta_net")
+    )
+    assert abs(hybrid - s5) < 0.01 * s5
+    assert all(abs(n - s5) < 0.03 * s5 for n in others)
+
+
+def test_table_of_layers_has_their_numbers_of_parameters():
+    (table,) = (table for table in beyond.PAPER.tables if table.name == "LongSSM")
+    numbers = re.findall(r"\d+,\d{3}", table.note)
+    models = ("s5", "hybrid", "gated_delta_net", "mamba2", "mamba")
+    variants = [f"model={model},size=tiny" for model in models]
+    assert numbers == [f"{parameters(variant, 257):,}" for variant in variants]
 
 
 S5 = "model=s5,length=16"
@@ -126,7 +147,11 @@ def test_curves_of_each_training_and_evaluation(tmp_path):
         Curve(*model, "zero", shuffled, lengths, [20.0, 20.0, 20.0]),
         Curve(*model, "zero", in_order, lengths, mean),
     ]
-    for curve, expected_curve in zip(curves(tmp_path), expected, strict=True):
+    gru = "model=gru,length=16,state_init=zero,rows=32,size=small"
+    write_record(tmp_path, gru, fresh)
+    assert {curve.model for curve in curves(tmp_path)} == {"gru", "s5"}
+    found = curves(tmp_path, models=["s5"])
+    for curve, expected_curve in zip(found, expected, strict=True):
         assert curve[:-1] == expected_curve[:-1]
         np.testing.assert_allclose(curve[-1], expected_curve[-1], rtol=1e-12)
 
