@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from ssm_jax.cli.pretrained import load_pretrained
+from ssm_jax.cli.pretrained import restore_pretrained
 from ssm_jax.cli.templates.text import train_tokenizer
 from ssm_jax.evaluation import losses_by_length
 from ssm_jax.interop import save_mamba
@@ -56,7 +56,7 @@ def texts(tmp_path):
 
 
 def test_model_is_loaded_with_its_tokenizer(folder):
-    restored = load_pretrained(str(folder))
+    restored = restore_pretrained(str(folder))
     task = restored.text
     tokens = task.encode("rain and wind")
     assert len(tokens) < 10 and tokens[0] == 0
@@ -66,13 +66,13 @@ def test_model_is_loaded_with_its_tokenizer(folder):
 
 def test_model_of_bytes_needs_no_tokenizer(tmp_path):
     save(tmp_path, vocabulary=257)
-    assert load_pretrained(str(tmp_path)).text.tokenizer == "bytes"
+    assert restore_pretrained(str(tmp_path)).text.tokenizer == "bytes"
 
 
 def test_tokenizer_that_is_not_there_is_an_error(tmp_path):
     save(tmp_path, vocabulary=288)
     with refuses("tokenizer", "tokenizer.json", error=FileNotFoundError):
-        load_pretrained(str(tmp_path))
+        restore_pretrained(str(tmp_path))
 
 
 @pytest.mark.full
@@ -98,7 +98,7 @@ def test_lengths_are_measured_and_printed(folder, texts, monkeypatch, capfd):
     assert programs.run(monkeypatch, "evaluate", *words, *lengths) in (0, None)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row["trained"] for row in rows} == {None}
-    restored = load_pretrained(str(folder), data_dir=str(texts))
+    restored = restore_pretrained(str(folder), data_dir=str(texts))
     task = restored.text
     (at, _) = losses_by_length(
         restored.model,
