@@ -41,8 +41,8 @@ def load_pretrained(
 ) -> tuple[SequenceModel, dict[str, Any]]:
     """Loads a language model saved by ``transformers``.
 
-    These are ``MambaForCausalLM`` and ``Mamba2ForCausalLM``, by the ``model_type`` of
-    the config.
+    These are ``MambaForCausalLM``, ``Mamba2ForCausalLM`` and
+    ``FalconMambaForCausalLM``, by the ``model_type`` of the config.
 
     Args:
       folder: Directory with ``config.json`` and the weights in one or several
@@ -63,7 +63,8 @@ def load_pretrained(
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
       <https://arxiv.org/abs/2312.00752>`_, 2023; Dao and Gu, `Transformers are SSMs
-      <https://arxiv.org/abs/2405.21060>`_, 2024
+      <https://arxiv.org/abs/2405.21060>`_, 2024; Zuo and others, `Falcon Mamba
+      <https://arxiv.org/abs/2410.05355>`_, 2024
     """
     return _load(folder, FORMATS)
 

@@ -227,6 +227,30 @@ _MAMBA = Format(
 )
 
 
+# Falcon-Mamba, a Mamba with normalized inputs of the recurrence.
+def _build_falcon_mamba(config):
+    return _build_mamba(config, rms_epsilon=config["mixer_rms_eps"])
+
+
+def _describe_falcon_mamba(model):
+    if (fields := _describe_mamba(model)) is None:
+        return None
+    # None in a Mamba, which the other format represents.
+    epsilon = model.blocks[0].layer.recurrence.rms_epsilon
+    return None if epsilon is None else fields | {"mixer_rms_eps": epsilon}
+
+
+_FALCON_MAMBA = Format(
+    architecture="FalconMambaForCausalLM",
+    fixed=_FIXED,
+    fields=_MAMBA_FIELDS | {"mixer_rms_eps": PositiveFloat},
+    defaults=_MAMBA_DEFAULTS | {"mixer_rms_eps": 1e-6},
+    build=_build_falcon_mamba,
+    describe=_describe_falcon_mamba,
+    layer=_table(_MAMBA_LAYER),
+)
+
+
 # Mamba-2.
 def _build_mamba2(config):
     d, expand, n_groups = (
@@ -304,5 +328,9 @@ _MAMBA2 = Format(
 )
 
 
-FORMATS: dict[str, Format] = {"mamba": _MAMBA, "mamba2": _MAMBA2}
+FORMATS: dict[str, Format] = {
+    "mamba": _MAMBA,
+    "mamba2": _MAMBA2,
+    "falcon_mamba": _FALCON_MAMBA,
+}
 """Formats by the ``model_type`` of their configs."""

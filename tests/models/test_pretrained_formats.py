@@ -10,9 +10,9 @@ from flax.core import meta
 from safetensors.numpy import load_file, save_file
 
 from ssm_jax.interop import load_mamba, load_pretrained, save_pretrained
-from ssm_jax.layers import Mamba2
+from ssm_jax.layers import Mamba, Mamba2
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import SSD
+from ssm_jax.recurrences import SSD, SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -34,8 +34,18 @@ MODELS = {
     "mamba2_groups": language_model(
         Mamba2(GROUPS, expand=1, d_conv=3, n_layers=2), tied=False
     ),
+    "falcon_mamba": language_model(
+        Mamba(SelectiveSSM(d_state=3, rms_epsilon=1e-6), n_layers=2)
+    ),
+    "falcon_mamba_untied": language_model(
+        Mamba(SelectiveSSM(d_state=3, dt_rank=5, rms_epsilon=0.1), n_layers=2),
+        tied=False,
+        rms_epsilon=0.125,
+    ),
 }
 ARCHITECTURES = {
+    "falcon_mamba": "FalconMambaForCausalLM",
+    "falcon_mamba_untied": "FalconMambaForCausalLM",
     "mamba2": "Mamba2ForCausalLM",
     "mamba2_groups": "Mamba2ForCausalLM",
 }
@@ -134,6 +144,11 @@ CONFIGS = {
         "bias": ("use_bias", True),
         "tied": ("tie_word_embeddings", "no"),
     },
+    "falcon_mamba": {
+        "epsilon": ("mixer_rms_eps", 0.0),
+        "width": ("intermediate_size", 40),
+        "rank": ("time_step_rank", "big"),
+    },
 }
 BAD_CONFIGS = {
     f"{name}, {what}": (name, *case)
@@ -172,9 +187,20 @@ def test_bound_that_is_no_number_is_rejected(folders, tmp_path, word):
         load_pretrained(tmp_path)
 
 
+@pytest.mark.full
+def test_width_of_the_weights_has_precedence(folders, tmp_path):
+    """A published config has another ``expand`` than its weights."""
+    folder, variables = folders["falcon_mamba"]
+    copied(folder, tmp_path, {"expand": 16})
+    model, again = load_pretrained(tmp_path)
+    assert model == MODELS["falcon_mamba"]
+    chex.assert_trees_all_equal(again, variables)
+
+
 WEIGHTS = {
     "mamba2": "backbone.layers.1.mixer.norm.weight",
     "mamba2_groups": "lm_head.weight",
+    "falcon_mamba": "backbone.layers.1.mixer.dt_proj.bias",
 }
 
 
