@@ -41,8 +41,8 @@ def load_pretrained(
 ) -> tuple[SequenceModel, dict[str, Any]]:
     """Loads a language model saved by ``transformers``.
 
-    These are ``MambaForCausalLM``, ``Mamba2ForCausalLM`` and
-    ``FalconMambaForCausalLM``, by the ``model_type`` of the config.
+    These are ``MambaForCausalLM``, ``Mamba2ForCausalLM``, ``FalconMambaForCausalLM``
+    and ``RecurrentGemmaForCausalLM``, by the ``model_type`` of the config.
 
     Args:
       folder: Directory with ``config.json`` and the weights in one or several
@@ -64,7 +64,8 @@ def load_pretrained(
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
       <https://arxiv.org/abs/2312.00752>`_, 2023; Dao and Gu, `Transformers are SSMs
       <https://arxiv.org/abs/2405.21060>`_, 2024; Zuo and others, `Falcon Mamba
-      <https://arxiv.org/abs/2410.05355>`_, 2024
+      <https://arxiv.org/abs/2410.05355>`_, 2024; Botev, De, Smith and others,
+      `RecurrentGemma <https://arxiv.org/abs/2404.07839>`_, 2024
     """
     return _load(folder, FORMATS)
 
@@ -324,7 +325,7 @@ def _config(model, model_types):
     for model_type in model_types:
         format_ = FORMATS[model_type]
         fields = format_.describe(model) if isinstance(encoder, TokenEncoder) else None
-        if fields is None:
+        if fields is None or not _fit(fields, format_.fields):
             continue
         shared = {
             "vocab_size": encoder.vocabulary,
@@ -339,11 +340,21 @@ def _config(model, model_types):
     # Linen shows a model on many lines.
     shown = " ".join(str(model).split())
     raise ValueError(
-        "`model` must be a `SequenceModel` of prenorm RMS blocks of layers of "
-        f"{', '.join(FORMATS[name].architecture for name in model_types)} and a "
+        "`model` must be a `SequenceModel` of prenorm RMS blocks, as in "
+        f"{', '.join(FORMATS[name].architecture for name in model_types)}, and a "
         "`TokenEncoder`, without a head or with a `StepHead` without a bias, got "
         f"{shown}; the formats represent no other model."
     )
+
+
+def _fit(fields, annotations):
+    """Whether values are those that are read of a config."""
+    try:
+        for name in fields.keys() & annotations.keys():
+            check_value(name, fields[name], annotations[name])
+    except ValueError:
+        return False
+    return True
 
 
 def _are_equal(model, other):

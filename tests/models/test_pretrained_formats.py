@@ -10,9 +10,15 @@ from flax.core import meta
 from safetensors.numpy import load_file, save_file
 
 from ssm_jax.interop import load_mamba, load_pretrained, save_pretrained
-from ssm_jax.layers import Mamba, Mamba2
-from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import SSD, SelectiveSSM
+from ssm_jax.layers import GatedMLP, Griffin, Mamba, Mamba2, SlidingAttention
+from ssm_jax.models import (
+    Block,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+    recurrent_gemma,
+)
+from ssm_jax.recurrences import RGLRU, SSD, SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -43,7 +49,33 @@ MODELS = {
         rms_epsilon=0.125,
     ),
 }
+MODELS["recurrent_gemma"] = recurrent_gemma(
+    16, n_layers=5, n_heads=2, vocabulary=11, window=4
+)
+# Its recurrence is of the width of the model, because theirs decodes no other.
+GRIFFIN, ATTENTION = (
+    Block(
+        layer,
+        norm="rms",
+        prenorm=True,
+        feedforward=GatedMLP(10),
+        rms_epsilon=0.125,
+    )
+    for layer in (
+        Griffin(RGLRU(n_heads=4), width=16, d_conv=3),
+        SlidingAttention(n_heads=4, window=7, n_kv_heads=2, d_head=6),
+    )
+)
+MODELS["recurrent_gemma_untied"] = MODELS["recurrent_gemma"].clone(
+    block=(GRIFFIN, ATTENTION),
+    pattern="ba",
+    n_layers=3,
+    logit_cap=2.0,
+    head=StepHead(11, use_bias=False),
+)
 ARCHITECTURES = {
+    "recurrent_gemma": "RecurrentGemmaForCausalLM",
+    "recurrent_gemma_untied": "RecurrentGemmaForCausalLM",
     "falcon_mamba": "FalconMambaForCausalLM",
     "falcon_mamba_untied": "FalconMambaForCausalLM",
     "mamba2": "Mamba2ForCausalLM",
@@ -119,7 +151,9 @@ def test_logits_match_transformers(folders, name, tmp_path):
     # Their own files have other fields, and the same weights.
     theirs.save_pretrained(tmp_path)
     model, again = load_pretrained(tmp_path)
-    assert logits_of(model, again).tolist() == logits.tolist()
+    chex.assert_trees_all_close(again, variables, rtol=0, atol=1e-7)
+    logits = logits_of(model, again)
+    np.testing.assert_allclose(logits, expected, atol=2e-5 * np.abs(expected).max())
 
 
 def copied(folder, target, config=None, arrays=None, absent=()):
@@ -148,6 +182,19 @@ CONFIGS = {
         "epsilon": ("mixer_rms_eps", 0.0),
         "width": ("intermediate_size", 40),
         "rank": ("time_step_rank", "big"),
+    },
+    "recurrent_gemma": {
+        "odd width": ("intermediate_size", 95),
+        "heads": ("lru_width", 17),
+        "heads of keys": ("num_key_value_heads", 3),
+        "kind": ("block_types", ["recurrent", "global"]),
+        "one kind": ("block_types", ["recurrent"]),
+        "rotated": ("partial_rotary_factor", 0.1),
+        "more than all": ("partial_rotary_factor", 1.5),
+        "angles": ("rope_parameters", {"rope_theta": 500}),
+        "base": ("rope_theta", 500.0),
+        "cap": ("logits_soft_cap", None),
+        "activation": ("hidden_activation", "silu"),
     },
 }
 BAD_CONFIGS = {
@@ -201,6 +248,8 @@ WEIGHTS = {
     "mamba2": "backbone.layers.1.mixer.norm.weight",
     "mamba2_groups": "lm_head.weight",
     "falcon_mamba": "backbone.layers.1.mixer.dt_proj.bias",
+    "recurrent_gemma": "model.layers.2.temporal_block.k_proj.weight",
+    "recurrent_gemma_untied": "model.layers.1.temporal_block.rg_lru.input_gate_bias",
 }
 
 
@@ -242,6 +291,8 @@ def test_model_that_no_format_represents_is_rejected(tmp_path):
     for model, shown in (
         (language_model(layer, rms_epsilon=1e-6), "1e-06"),
         (language_model(layer, dropout=0.125), "0.125"),
+        (MODELS["recurrent_gemma"].clone(logit_cap=None), "logit_cap = None"),
+        (language_model(GRIFFIN.layer), "Griffin"),
         (language_model(layer).clone(head=StepHead(11)), "use_bias = True"),
     ):
         with refuses("model", shown, rule="Mamba2ForCausalLM"):
