@@ -19,6 +19,7 @@ from ssm_jax.models import (
     recurrent_gemma,
 )
 from ssm_jax.recurrences import RGLRU, SSD, SelectiveSSM
+from ssm_jax.training.setup import warm_start
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -121,6 +122,15 @@ def test_saved_model_is_loaded_again(folders, name):
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == [ARCHITECTURES[name]]
     assert config["tie_word_embeddings"] == (model.head is None)
+
+
+@pytest.mark.full
+def test_run_begins_from_the_weights_of_a_folder(folders):
+    folder, variables = folders["mamba2_groups"]
+    zeros = jax.tree.map(np.zeros_like, variables["params"])
+    chex.assert_trees_all_equal(
+        warm_start(folder, zeros, {}).params, variables["params"]
+    )
 
 
 @pytest.mark.full
