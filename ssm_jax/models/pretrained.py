@@ -60,6 +60,26 @@ def load_pretrained(
         the weights are damaged, do not fit it, are in two files, or are no finite
         floating-point numbers in float32.
 
+    Example:
+      >>> import tempfile
+      >>> from ssm_jax.layers import Mamba2
+      >>> from ssm_jax.models import Block
+      >>> from ssm_jax.recurrences import SSD
+      >>> layer = Mamba2(SSD(d_head=4, d_state=3))
+      >>> model = SequenceModel(
+      ...     encoder=TokenEncoder(d_model=8, vocabulary=11, std=0.02),
+      ...     block=Block(layer, norm="rms", prenorm=True),
+      ...     n_layers=1,
+      ...     head=None,
+      ... )
+      >>> tokens = np.arange(6)[None]
+      >>> variables = meta.unbox(jax.jit(model.init)(jax.random.key(0), tokens))
+      >>> folder = tempfile.mkdtemp()
+      >>> save_pretrained(model, variables, folder)
+      >>> loaded, weights = load_pretrained(folder)
+      >>> loaded == model, weights["params"]["encoder"]["table"]["embedding"].shape
+      (True, (11, 8))
+
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
       <https://arxiv.org/abs/2312.00752>`_, 2023; Dao and Gu, `Transformers are SSMs

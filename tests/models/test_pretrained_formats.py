@@ -1,5 +1,6 @@
 """Each format of Hugging Face, in and out, and against `transformers`."""
 
+import functools
 import json
 
 import chex
@@ -97,15 +98,16 @@ def random_weights(model):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The folder of each model, and its weights."""
+def saved(tmp_path_factory):
+    """Saves a model when it is first needed; returns its folder and its weights."""
 
-    def save(name, model):
-        folder, variables = tmp_path_factory.mktemp(name), random_weights(model)
-        save_pretrained(model, variables, folder)
+    @functools.cache
+    def save(name):
+        folder, variables = tmp_path_factory.mktemp(name), random_weights(MODELS[name])
+        save_pretrained(MODELS[name], variables, folder)
         return folder, variables
 
-    return {name: save(name, model) for name, model in MODELS.items()}
+    return save
 
 
 def logits_of(model, variables):
@@ -113,8 +115,8 @@ def logits_of(model, variables):
 
 
 @pytest.mark.parametrize("name", tiered(list(MODELS)))
-def test_saved_model_is_loaded_again(folders, name):
-    folder, variables = folders[name]
+def test_saved_model_is_loaded_again(saved, name):
+    folder, variables = saved(name)
     model, again = load_pretrained(folder)
     assert model == MODELS[name]
     # A difference from 1 is rounded.
@@ -125,8 +127,8 @@ def test_saved_model_is_loaded_again(folders, name):
 
 
 @pytest.mark.full
-def test_run_begins_from_the_weights_of_a_folder(folders):
-    folder, variables = folders["mamba2_groups"]
+def test_run_begins_from_the_weights_of_a_folder(saved):
+    folder, variables = saved("mamba2_groups")
     zeros = jax.tree.map(np.zeros_like, variables["params"])
     chex.assert_trees_all_equal(
         warm_start(folder, zeros, {}).params, variables["params"]
@@ -135,8 +137,8 @@ def test_run_begins_from_the_weights_of_a_folder(folders):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
-def test_tokens_one_by_one_are_those_of_one_call(folders, name):
-    model, variables = load_pretrained(folders[name][0])
+def test_tokens_one_by_one_are_those_of_one_call(saved, name):
+    model, variables = load_pretrained(saved(name)[0])
     apply, state, found = jax.jit(model.apply), model.initial_state((2,)), []
     for token in TOKENS.T:
         logits, state = apply(variables, token[:, None], state)
@@ -148,11 +150,11 @@ def test_tokens_one_by_one_are_those_of_one_call(folders, name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_match_transformers(folders, name, tmp_path):
+def test_logits_match_transformers(saved, name, tmp_path):
     """Needs ``torch`` and ``transformers``, which the package does not depend on."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    folder, variables = folders[name]
+    folder, variables = saved(name)
     theirs = getattr(transformers, ARCHITECTURES[name]).from_pretrained(folder).eval()
     with torch.no_grad():
         expected = theirs(torch.tensor(TOKENS), use_cache=False).logits.numpy()
@@ -217,8 +219,8 @@ BAD_CONFIGS = {
 @pytest.mark.parametrize(
     ("name", "field", "value"), tiered(BAD_CONFIGS, 1, unpack=True)
 )
-def test_config_with_a_bad_field_is_rejected(folders, tmp_path, name, field, value):
-    copied(folders[name][0], tmp_path, config={field: value})
+def test_config_with_a_bad_field_is_rejected(saved, tmp_path, name, field, value):
+    copied(saved(name)[0], tmp_path, config={field: value})
     shown = "" if value == "absent" else str(value).strip("[]()")
     with refuses("folder", shown, rule=field.replace("time_step", "")):
         load_pretrained(tmp_path)
@@ -229,25 +231,25 @@ INFINITE = (float("inf"), {"__float__": "Infinity"})
 
 @pytest.mark.full
 @pytest.mark.parametrize("infinity", INFINITE, ids=["bare", "object"])
-def test_infinite_bound_of_the_steps_is_none(folders, tmp_path, infinity):
-    copied(folders["mamba2"][0], tmp_path, {"time_step_limit": [0.25, infinity]})
+def test_infinite_bound_of_the_steps_is_none(saved, tmp_path, infinity):
+    copied(saved("mamba2")[0], tmp_path, {"time_step_limit": [0.25, infinity]})
     model, _ = load_pretrained(tmp_path)
     assert model.blocks[0].layer.recurrence.step_limits == (0.25, None)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("word", ["NaN", "-Infinity"])
-def test_bound_that_is_no_number_is_rejected(folders, tmp_path, word):
+def test_bound_that_is_no_number_is_rejected(saved, tmp_path, word):
     config = {"time_step_limit": [0.0, {"__float__": word}]}
-    copied(folders["mamba2"][0], tmp_path, config)
+    copied(saved("mamba2")[0], tmp_path, config)
     with refuses("folder", word, rule="time_step_limit"):
         load_pretrained(tmp_path)
 
 
 @pytest.mark.full
-def test_width_of_the_weights_has_precedence(folders, tmp_path):
+def test_width_of_the_weights_has_precedence(saved, tmp_path):
     """A published config has another ``expand`` than its weights."""
-    folder, variables = folders["falcon_mamba"]
+    folder, variables = saved("falcon_mamba")
     copied(folder, tmp_path, {"expand": 16})
     model, again = load_pretrained(tmp_path)
     assert model == MODELS["falcon_mamba"]
@@ -264,8 +266,8 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize(("name", "weight"), tiered(WEIGHTS.items(), 1, unpack=True))
-def test_weights_that_do_not_fit_are_rejected(folders, tmp_path, name, weight):
-    folder = folders[name][0]
+def test_weights_that_do_not_fit_are_rejected(saved, tmp_path, name, weight):
+    folder = saved(name)[0]
     copied(folder, tmp_path, absent=[weight])
     with refuses("folder", weight, rule="missing"):
         load_pretrained(tmp_path)
@@ -275,8 +277,8 @@ def test_weights_that_do_not_fit_are_rejected(folders, tmp_path, name, weight):
         load_pretrained(tmp_path)
 
 
-def test_readout_that_is_a_table_of_its_own_needs_an_untied_config(folders, tmp_path):
-    folder = folders["mamba2"][0]
+def test_readout_that_is_a_table_of_its_own_needs_an_untied_config(saved, tmp_path):
+    folder = saved("mamba2")[0]
     readout = {"lm_head.weight": np.ones((11, 16), np.float32)}
     copied(folder, tmp_path, arrays=readout)
     with refuses("folder", "lm_head.weight", rule="tie_word_embeddings"):
@@ -287,12 +289,12 @@ def test_readout_that_is_a_table_of_its_own_needs_an_untied_config(folders, tmp_
     assert np.all(variables["params"]["head"]["linear"]["dense"]["kernel"] == 1)
 
 
-def test_other_models_are_named(folders, tmp_path):
-    copied(folders["mamba2"][0], tmp_path, {"model_type": "llama"})
+def test_other_models_are_named(saved, tmp_path):
+    copied(saved("mamba2")[0], tmp_path, {"model_type": "llama"})
     with refuses("folder", "'llama'", rule="mamba2"):
         load_pretrained(tmp_path)
     with refuses("folder", "'mamba2'", rule="model_type"):
-        load_mamba(folders["mamba2"][0])
+        load_mamba(saved("mamba2")[0])
 
 
 @pytest.mark.full
