@@ -41,7 +41,7 @@ from absl import flags
 
 from ssm_jax.cli import tables
 from ssm_jax.cli.errors import errors_of_data
-from ssm_jax.cli.pretrained import load_pretrained
+from ssm_jax.cli.pretrained import restore_pretrained
 from ssm_jax.cli.run_flags import (
     check_writable,
     checkpoint,
@@ -118,7 +118,7 @@ def main(argv):
     lengths = sorted(set(numbers))
     limits = {"split": split, "max_tokens": values.max_tokens}
     if pretrained:
-        restored = load_pretrained(values.workdir, data_dir=values.data_dir)
+        restored = restore_pretrained(values.workdir, data_dir=values.data_dir)
         rows = measure_lengths(restored, lengths, **limits)
     else:
         rows = evaluate_lengths(values.workdir, lengths, **(options | limits))

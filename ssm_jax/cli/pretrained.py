@@ -1,8 +1,9 @@
 """Models that are given by ``--workdir``: those of runs, and those of Hugging Face.
 
-A folder of Hugging Face's ``MambaForCausalLM`` has ``config.json``, the weights in
-``.safetensors`` files and ``tokenizer.json``, as ``save_pretrained`` of model and
-tokenizer write them. Nothing is written to it.
+A folder of Hugging Face has ``config.json``, the weights of a model that
+`ssm_jax.interop.load_pretrained` reads in ``.safetensors`` files, and
+``tokenizer.json``, as ``save_pretrained`` of model and tokenizer write them. Nothing is
+written to it.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 
 from ssm_jax.cli.run_flags import run_options
 from ssm_jax.evaluation import Restored, restore
-from ssm_jax.interop import load_mamba
+from ssm_jax.interop import load_pretrained
 from ssm_jax.models.pretrained import CONFIG, is_hugging_face
 from ssm_jax.tasks import TextFolder
 from ssm_jax.tasks.text import subwords
@@ -31,15 +32,16 @@ def restore_any(workdir: str) -> Restored:
     Raises:
       FileNotFoundError: The directory holds neither.
       ImportError: A package that reads the model is not installed.
-      ValueError: As for `ssm_jax.evaluation.restore` and `ssm_jax.interop.load_mamba`.
+      ValueError: As for `ssm_jax.evaluation.restore` and
+        `ssm_jax.interop.load_pretrained`.
     """
     options = run_options()
     if not is_hugging_face(workdir):
         return restore(workdir, **options)
-    return load_pretrained(workdir, data_dir=options["data_dir"])
+    return restore_pretrained(workdir, data_dir=options["data_dir"])
 
 
-def load_pretrained(folder: str, *, data_dir: str | None = None) -> Restored:
+def restore_pretrained(folder: str, *, data_dir: str | None = None) -> Restored:
     """Loads a model of Hugging Face, with a task that encodes texts for it.
 
     Args:
@@ -50,9 +52,9 @@ def load_pretrained(folder: str, *, data_dir: str | None = None) -> Restored:
     Raises:
       FileNotFoundError: A file does not exist.
       ImportError: The package safetensors is not installed.
-      ValueError: As for `ssm_jax.interop.load_mamba`, or the tokenizer is not one.
+      ValueError: As for `ssm_jax.interop.load_pretrained`, or the tokenizer is not one.
     """
-    model, variables = load_mamba(folder)
+    model, variables = load_pretrained(folder)
     vocabulary = model.encoder.vocabulary
     path = Path(folder, TOKENIZER).absolute()
     options: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Conversion of models from and to other formats: Hugging Face's Mamba, StableHLO.
+"""Conversion of models from and to other formats: Hugging Face, StableHLO.
 
 In code that uses NNX, layers and models work through `flax.nnx.bridge`; their outputs
 and the states that a caller carries are those of Linen:
@@ -17,11 +17,18 @@ restored run, after ``module.lazy_init``.
 """
 
 from ssm_jax.interop.stablehlo import export_model, exported_programs
-from ssm_jax.models.pretrained import load_mamba, save_mamba
+from ssm_jax.models.pretrained import (
+    load_mamba,
+    load_pretrained,
+    save_mamba,
+    save_pretrained,
+)
 
 __all__ = [
     "export_model",
     "exported_programs",
     "load_mamba",
+    "load_pretrained",
     "save_mamba",
+    "save_pretrained",
 ]

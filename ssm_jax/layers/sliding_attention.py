@@ -58,7 +58,7 @@ class SlidingAttention(Module):
     Note:
       RecurrentGemma pairs the channels ``i`` and ``i + d_rotary / 2`` for the rotation,
       `rotate` pairs neighbours: the same layer up to the order of the channels of
-      queries and keys.
+      queries and keys, which `ssm_jax.interop.load_pretrained` changes.
 
     Example:
       >>> layer = SlidingAttention(n_heads=4, window=3, n_kv_heads=1, d_rotary=2)

@@ -25,6 +25,7 @@ class StepHead(Module):
     Attributes:
       d_output: Number of values or classes of a prediction.
       l_output: Number of last steps to predict at. None means all steps.
+      use_bias: Whether the linear map has a bias.
 
     Parameters, float32:
       linear: `Linear`, ``(d, d_output)`` and ``(d_output,)``.
@@ -32,6 +33,7 @@ class StepHead(Module):
 
     d_output: PositiveInt
     l_output: PositiveInt | None = None
+    use_bias: bool = True
 
     @nn.compact
     def __call__(
@@ -49,7 +51,7 @@ class StepHead(Module):
                 )
             # Sliced before the linear map, so that it runs on these steps only.
             x = x[..., -self.l_output :, :]
-        return Linear(self.d_output, name="linear")(x)
+        return Linear(self.d_output, use_bias=self.use_bias, name="linear")(x)
 
 
 class LastHead(Module):

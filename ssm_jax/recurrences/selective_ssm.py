@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.fields import check_fields
+from ssm_jax.fields import PositiveFloat, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import (
@@ -48,6 +48,9 @@ class SelectiveSSM(InputDependent):
       dt_min: Minimum initial step size.
       dt_max: Maximum initial step size.
       dt_floor: Lower bound of the initial step sizes.
+      rms_epsilon: Constant added to the mean squares of ``r``, ``B`` and ``C``, by
+        whose roots they are divided, each by its own, as in Falcon-Mamba. None: they
+        are not.
 
     Parameters, float32, for inputs of width ``d``:
       input_kernel: ``(d, r + 2 n)``, ``W``, uniform in ``+-1 / sqrt(d)``.
@@ -74,7 +77,9 @@ class SelectiveSSM(InputDependent):
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
-      <https://arxiv.org/abs/2312.00752>`_, 2023, section 3 and algorithm 2
+      <https://arxiv.org/abs/2312.00752>`_, 2023, section 3 and algorithm 2;
+      with ``rms_epsilon`` Zuo and others, `Falcon Mamba
+      <https://arxiv.org/abs/2410.05355>`_, 2024, section 2
     """
 
     d_state: int = 16
@@ -82,6 +87,7 @@ class SelectiveSSM(InputDependent):
     dt_min: float = 1e-3
     dt_max: float = 1e-1
     dt_floor: float = 1e-4
+    rms_epsilon: PositiveFloat | None = None
 
     takes_dt = True
 
@@ -180,9 +186,16 @@ class SelectiveSSM(InputDependent):
         # Matrix products of all steps at once, as they are small beside the states.
         chosen = matmul_f32(x, params["input_kernel"])
         rank = chosen.shape[-1] - 2 * n
-        step, B, C = jnp.split(chosen, [rank, rank + n], -1)
+        parts = jnp.split(chosen, [rank, rank + n], -1)
+        step, B, C = (self._normalize(part) for part in parts)
         step = affine_f32(step, params["step_kernel"], params["step_bias"])
         steps = jax.nn.softplus(step)
         steps = steps if dt is None else steps * promoted_like(dt[..., None], steps)
         rates = bounded_exp(params["log_rate"])
         return selective_form(x, steps, B, C, rates, params["feedthrough"])
+
+    def _normalize(self, part):
+        if self.rms_epsilon is None:
+            return part
+        mean = jnp.mean(jnp.square(part), -1, keepdims=True)
+        return part * jax.lax.rsqrt(mean + self.rms_epsilon)

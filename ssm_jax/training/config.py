@@ -71,9 +71,9 @@ class TrainConfig:
         a lower loss, after which training stops. None means that it does not.
       checkpoint_minutes: Time after which a checkpoint is written also between two
         evaluations. None means that it is not.
-      init_from: Work dir of another run, or the folder of a Mamba as
-        `ssm_jax.interop.load_mamba` reads it, whose best parameters and variables of
-        the same path and shape replace initial ones; the log lists them. It is read
+      init_from: Work dir of another run, or a folder of Hugging Face as
+        `ssm_jax.interop.load_pretrained` reads it, whose best parameters and variables
+        of the same path and shape replace initial ones; the log lists them. It is read
         until the run has a checkpoint of its own. None means no other run.
 
     Raises:

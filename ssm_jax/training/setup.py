@@ -12,7 +12,7 @@ from absl import logging
 from flax import linen as nn, traverse_util
 
 from ssm_jax.config import Config, build
-from ssm_jax.models.pretrained import is_hugging_face, load_mamba
+from ssm_jax.models.pretrained import is_hugging_face, load_pretrained
 from ssm_jax.tasks.base import Task, n_batches, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.integrity import Json, read_record, records
@@ -202,8 +202,8 @@ def warm_start(
     its parameters (``training.ema``), the averages are loaded.
 
     Args:
-      workdir: Work dir of the other run, or the folder of a Mamba as
-        `ssm_jax.interop.load_mamba` reads it; it is not modified.
+      workdir: Work dir of the other run, or a folder of Hugging Face as
+        `ssm_jax.interop.load_pretrained` reads it; it is not modified.
       params: Initialized parameters of the model, without boxes.
       model_state: Its other variables.
 
@@ -215,7 +215,7 @@ def warm_start(
       CheckpointError: The checkpoint is damaged.
     """
     if is_hugging_face(workdir):
-        step, (_, saved) = 0, load_mamba(workdir)
+        step, (_, saved) = 0, load_pretrained(workdir)
     else:
         step, saved = _best_of_run(workdir)
     theirs = named_leaves(saved)

@@ -1,4 +1,4 @@
-"""Programs on a folder of Hugging Face's Mamba, as on a run."""
+"""Programs on a folder of Hugging Face, as on a run."""
 
 import json
 import os
@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from ssm_jax.cli.pretrained import load_pretrained
+from ssm_jax.cli.pretrained import restore_pretrained
 from ssm_jax.cli.templates.text import train_tokenizer
 from ssm_jax.evaluation import losses_by_length
-from ssm_jax.interop import save_mamba
-from ssm_jax.layers import Mamba
-from ssm_jax.models import Block, SequenceModel, TokenEncoder
-from ssm_jax.recurrences import SelectiveSSM
+from ssm_jax.interop import save_mamba, save_pretrained
+from ssm_jax.layers import Mamba, Mamba2
+from ssm_jax.models import (
+    Block,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+    recurrent_gemma,
+)
+from ssm_jax.recurrences import SSD, SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.cli import programs
 
@@ -56,7 +62,7 @@ def texts(tmp_path):
 
 
 def test_model_is_loaded_with_its_tokenizer(folder):
-    restored = load_pretrained(str(folder))
+    restored = restore_pretrained(str(folder))
     task = restored.text
     tokens = task.encode("rain and wind")
     assert len(tokens) < 10 and tokens[0] == 0
@@ -66,13 +72,13 @@ def test_model_is_loaded_with_its_tokenizer(folder):
 
 def test_model_of_bytes_needs_no_tokenizer(tmp_path):
     save(tmp_path, vocabulary=257)
-    assert load_pretrained(str(tmp_path)).text.tokenizer == "bytes"
+    assert restore_pretrained(str(tmp_path)).text.tokenizer == "bytes"
 
 
 def test_tokenizer_that_is_not_there_is_an_error(tmp_path):
     save(tmp_path, vocabulary=288)
     with refuses("tokenizer", "tokenizer.json", error=FileNotFoundError):
-        load_pretrained(str(tmp_path))
+        restore_pretrained(str(tmp_path))
 
 
 @pytest.mark.full
@@ -88,6 +94,30 @@ def test_prompt_is_continued(folder, monkeypatch, capfdbinary):
     assert sorted(os.listdir(folder)) == names
 
 
+OTHERS = {
+    "attention": recurrent_gemma(16, n_layers=3, n_heads=2, vocabulary=257, window=4),
+    "head": SequenceModel(
+        encoder=TokenEncoder(d_model=8, vocabulary=257, std=0.02),
+        block=Block(Mamba2(SSD(d_head=4, d_state=3)), norm="rms", prenorm=True),
+        n_layers=1,
+        head=StepHead(257, use_bias=False),
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", OTHERS.values(), ids=OTHERS)
+def test_models_of_other_layers_continue_a_prompt(
+    model, tmp_path, monkeypatch, capfdbinary
+):
+    tokens = np.zeros((1, 4), int)
+    variables = meta.unbox(jax.jit(model.init)(jax.random.key(0), tokens))
+    save_pretrained(model, variables, tmp_path)
+    words = f"--workdir={tmp_path}", "--prompt=rain", "--n_tokens=5"
+    assert programs.run(monkeypatch, "generate", *words) in (0, None)
+    assert capfdbinary.readouterr().out.startswith(b"rain")
+
+
 @pytest.mark.full
 def test_lengths_are_measured_and_printed(folder, texts, monkeypatch, capfd):
     words = f"--workdir={folder}", f"--data_dir={texts}", "--lengths=4,8"
@@ -98,7 +128,7 @@ def test_lengths_are_measured_and_printed(folder, texts, monkeypatch, capfd):
     assert programs.run(monkeypatch, "evaluate", *words, *lengths) in (0, None)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row["trained"] for row in rows} == {None}
-    restored = load_pretrained(str(folder), data_dir=str(texts))
+    restored = restore_pretrained(str(folder), data_dir=str(texts))
     task = restored.text
     (at, _) = losses_by_length(
         restored.model,

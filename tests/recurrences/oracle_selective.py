@@ -13,8 +13,15 @@ def selective(recurrence, params, x, state=None):
     for t in range(x.shape[-2]):
         x_t = x[..., t, :]
         chosen = x_t @ p["input_kernel"]
-        B, C = chosen[..., None, -2 * n : -n], chosen[..., None, -n:]
-        step = chosen[..., : -2 * n] @ p["step_kernel"] + p["step_bias"][..., None, :]
+        parts = chosen[..., : -2 * n], chosen[..., -2 * n : -n], chosen[..., -n:]
+        if (epsilon := recurrence.rms_epsilon) is not None:
+            means = [np.mean(part**2, -1, keepdims=True) for part in parts]
+            parts = [
+                part / np.sqrt(mean + epsilon)
+                for part, mean in zip(parts, means, strict=True)
+            ]
+        step, B, C = parts[0], parts[1][..., None, :], parts[2][..., None, :]
+        step = step @ p["step_kernel"] + p["step_bias"][..., None, :]
         dt = np.log1p(np.exp(step))[..., None]
         h = np.exp(dt * A) * h + dt * B * x_t[..., None]
         y[..., t, :] = np.sum(C * h, -1) + p["feedthrough"][..., None, :] * x_t

@@ -258,6 +258,15 @@ ROWS["selective"] = Row(
     methods=VARYING,
     lengths=(1, 17, 127),
 )
+# The constant is of the size of the mean squares.
+NORMALIZED = SelectiveSSM(d_state=3, dt_rank=2, rms_epsilon=0.1, **STEPS)
+ROWS["selective_normalized"] = Row(
+    NORMALIZED,
+    functools.partial(oracle_selective.selective, NORMALIZED),
+    methods=VARYING,
+    lengths=(17,),
+    brief=True,
+)
 GATED_ATTENTION = GatedLinearAttention(n_heads=2, d_key=2, rank=2, temperature=2.0)
 ROWS["gated_attention"] = Row(
     GATED_ATTENTION,

@@ -21,7 +21,7 @@ from matplotlib.ticker import NullLocator
 
 from experiments.figures import run
 from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
-from ssm_jax.interop import load_mamba
+from ssm_jax.interop import load_pretrained
 from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
 from ssm_jax.tasks.text.subwords import Subwords
 
@@ -54,7 +54,7 @@ def measure(
             f"in {folder}."
         )
     for path in models:
-        model, variables = load_mamba(path)
+        model, variables = load_pretrained(path)
         tokens = np.concatenate([*Subwords(path / "tokenizer.json").encode([text])])
         tokens = tokens[: max(MOST_TOKENS, *lengths) + 1]
         yield path.name, list(losses_by_length(model, variables, tokens, lengths))
