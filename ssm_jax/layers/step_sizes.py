@@ -14,8 +14,8 @@ def takes_dt(module: object) -> bool:
     Example:
       >>> from ssm_jax.layers import Recurrent
       >>> from ssm_jax.recurrences import GRU, S5
-      >>> takes_dt(Recurrent(S5(d_state=4, blocks=1))), takes_dt(Recurrent(GRU(4)))
-      (True, False)
+      >>> [takes_dt(Recurrent(one)) for one in (S5(d_state=32), GRU(d_state=4))]
+      [True, False]
     """
     return bool(getattr(module, "takes_dt", False))
 

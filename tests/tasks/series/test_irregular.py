@@ -1,5 +1,6 @@
 """Series at irregular times: the distances of their rows reach the model."""
 
+import types
 from typing import Any
 
 import jax
@@ -13,10 +14,12 @@ from ssm_jax.evaluation import Restored, evaluate_run, predict, stream
 from ssm_jax.models import (
     LastHead,
     RecurrentNetwork,
+    StepHead,
     VectorEncoder,
 )
 from ssm_jax.recurrences import DLR, GRU, S5
-from ssm_jax.tasks import SeriesTask
+from ssm_jax.tasks import SeriesTask, TaskSpec
+from ssm_jax.tasks.base import check_batch
 from ssm_jax.training import Optimizer, TrainConfig, train
 from tests.bad_inputs import refuses
 
@@ -109,6 +112,50 @@ def test_rows_that_arrive_have_the_predictions_of_one_call(tmp_path, key):
     frame = {"time": TIMES[0] + np.arange(N) * 3600 * SECOND, "level": LEVEL}
     equal = predict(restored, frame)["forecast"]
     assert np.abs(equal - whole["forecast"]).max() > 1e-3
+
+
+@pytest.mark.full
+def test_state_is_carried_over_irregular_steps(key):
+    x = RNG.normal(size=(1, WINDOW, 1)).astype(np.float32)
+    dt = (GAPS[None, :WINDOW] / 3600).astype(np.float32)
+    model = RecurrentNetwork(UNIT, StepHead(2), VectorEncoder(4))
+    variables = jax.jit(model.init)(key, x)
+    described: dict[str, Any] = {
+        "length": WINDOW,
+        "inputs": "vector",
+        "d_input": 1,
+        "d_output": 2,
+    }
+    described |= {"targets": "regression", "l_output": WINDOW}
+    training = TrainConfig(steps=1, batch_size=16)
+    found: Any = []
+    for irregular in (True, False):
+        # The stream asks for no data.
+        task: Any = types.SimpleNamespace(
+            spec=TaskSpec(**described, irregular=irregular),
+            n_examples=pytest.fail,
+            batch=pytest.fail,
+        )
+        found.append(stream(Restored(model, variables, task, training, 1)))
+    steps = np.stack(
+        [found[0].push(*step) for step in zip(x[0], dt[0].tolist(), strict=True)]
+    )
+    whole, _ = model.apply(variables, x, dt=dt)
+    np.testing.assert_allclose(steps, whole[0], rtol=0, atol=1e-5)
+    with refuses("dt", 2.0, rule="must be 1"):
+        found[1].push(x[0, 0], 2.0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, None])
+def test_sizes_of_steps_are_finite_and_there_if_the_spec_says_so(tmp_path, value):
+    task = task_on(write(tmp_path / "a.csv"))
+    batch = task.batch("train", 0, 4, seed=0)
+    check_batch(batch, task.spec, "correct it")
+    bad = None if value is None else np.where(batch.dt > 1.5, value, batch.dt)
+    shown = "NoneType" if value is None else value
+    with refuses("dt", shown):
+        check_batch(batch._replace(dt=bad), task.spec, "correct it")
 
 
 def decaying(path):
