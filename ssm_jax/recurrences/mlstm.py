@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.axes import append_axes
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.matrix import matrix_recurrence
 from ssm_jax.kernels.precision import MAX_EXPONENT
@@ -176,7 +177,11 @@ class MLSTM(InputDependent):
             lengths = None if valid is None else jnp.sum(valid, -1)
             m_last = state_after(m, m_0, lengths)[..., None, None]
             # C exp(-m), of which the evaluation takes exp(-m) as a constant: times 1.
-            last = last * (1 - _zero_with_gradient(m_last))
+            change = _zero_with_gradient(m_last)
+            if lengths is not None:
+                # Without a valid step the stored memory is the one before, as it is.
+                change = jnp.where(append_axes(lengths > 0, change.ndim), change, 0)
+            last = last * (1 - change)
             last_row = jnp.zeros_like(last[..., :1, :]).at[..., -1:].set(m_last)
             return y, jnp.concatenate([last, last_row], -2)
 

@@ -137,7 +137,9 @@ def test_state_is_carried_over_irregular_steps(key):
             batch=pytest.fail,
         )
         found.append(stream(Restored(model, variables, task, training, 1)))
-    steps = np.stack([found[0].push(*step) for step in zip(x[0], dt[0], strict=True)])
+    steps = np.stack(
+        [found[0].push(*step) for step in zip(x[0], dt[0].tolist(), strict=True)]
+    )
     whole, _ = model.apply(variables, x, dt=dt)
     np.testing.assert_allclose(steps, whole[0], rtol=0, atol=1e-5)
     with refuses("dt", 2.0, rule="must be 1"):
