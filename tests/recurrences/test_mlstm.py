@@ -103,3 +103,22 @@ def test_biases_are_initialized_as_published(key):
     np.testing.assert_allclose(
         params["forget_bias"], np.linspace(3, 6, 4000), rtol=1e-6
     )
+
+
+@pytest.mark.full
+def test_row_without_a_valid_step_passes_its_state_and_gradient_on():
+    row = ROWS["mlstm"]
+    p, mask = problem(row, 3, start=True), np.array([[False] * 3, [True] * 3])
+    # As states are: the last row is zero but for the maximum.
+    state = p.state.copy()
+    state[..., -1, :-1], state[..., -1, -1] = 0, 2.5
+
+    def last(state):
+        return row.recurrence.apply(p.params, p.x, state, mask=mask)[1]
+
+    given, gradient = jax.vjp(last, state)
+    (of_state,) = gradient(p.weights[1])
+    expected = p.weights[1][0].copy()
+    expected[..., -1, :-1] = 0
+    np.testing.assert_array_equal(given[0], state[0])
+    chex.assert_trees_all_close(of_state[0], expected, atol=1e-6)
