@@ -20,11 +20,13 @@ from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.tasks import ArrayTask, Digits
 from ssm_jax.training import WorkDir, train
 from tests.bad_inputs import refuses
-from tests.recurrences.cases import WIDTH as D_IN, problem
+from tests.recurrences.cases import problem
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 from tests.training import tiny
 from tests.training.test_workdir import full_disk
+
+D_IN = 2  # the width of the rows that are inspected
 
 # `ssm_jax.evaluation.inspect` is the function; `import_module` gives the module.
 MODULE = importlib.import_module("ssm_jax.evaluation.inspect")
