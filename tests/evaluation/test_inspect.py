@@ -68,7 +68,8 @@ def test_confident_mistakes_are_among_the_highest_losses():
 @pytest.mark.usefixtures("unchecked")
 def test_full_disk_keeps_the_arrays_that_were_there(tmp_path, monkeypatch):
     path = tmp_path / "inspection.npz"
-    restored = types.SimpleNamespace(model=types.SimpleNamespace(recurrence=None))
+    model = types.SimpleNamespace(recurrence=None)
+    restored = types.SimpleNamespace(model=model, variables={"params": {}})
     monkeypatch.setattr(MODULE, "_examples", lambda *_: {"losses": np.arange(10.0)})
     MODULE.inspect(restored, path)
     before = path.read_bytes()
