@@ -3,15 +3,13 @@
 import abc
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.segments import mix_segments
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.layers.step_sizes import check_takes_dt
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
-from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Outputs, PyTree, Steps, StepSizes
 
 
@@ -92,15 +90,11 @@ class ConvolvedRecurrence(Module):
                 "`state` must be the pair (window, h), got "
                 f"{type(state).__name__}; `initial_state` returns one."
             )
-        if mask is not None:
-            # NaN at padding would reach the gradient of the input projection.
-            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-
         sizes = {} if dt is None else {"dt": dt}
 
-        def run(x, state):
+        def mix(x, state):
             window, h = (None, None) if state is None else state
             y, window, h = self.mix(x, window, h, reset=reset, mask=mask, **sizes)
-            return y.astype(jnp.result_type(x)), (window, h)
+            return y, (window, h)
 
-        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
+        return mix_segments(mix, x, state, reset, mask)

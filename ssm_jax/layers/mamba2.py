@@ -10,6 +10,7 @@ from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.rms_norm import RMSNorm
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.ssd import SSD
+from ssm_jax.recurrences.trapezoidal_ssd import TrapezoidalSSD
 from ssm_jax.types import Method
 
 
@@ -70,13 +71,8 @@ class Mamba2(ConvolvedRecurrence):
 
     def d_inner(self, d_model: int) -> int:
         """Returns the width of the convolution, of ``x``, ``B`` and ``C``."""
-        ssd, d_values = self.recurrence, self.expand * d_model
-        if d_values % (ssd.n_groups * ssd.d_head):
-            raise ValueError(
-                "`expand` must make the width of all heads, expand * d, a multiple of "
-                f"n_groups * d_head = {ssd.n_groups * ssd.d_head}, got {self.expand} "
-                f"with d = {d_model}; `SSD(d_head=...)` sets the size of a head."
-            )
+        ssd = self.recurrence
+        d_values = width_of_heads(ssd, self.expand, d_model)
         return d_values + 2 * ssd.n_groups * ssd.d_state
 
     def d_recurrence(self, d_model: int) -> int:
@@ -102,3 +98,24 @@ class Mamba2(ConvolvedRecurrence):
         # Keeps the variance of the residual stream independent of the depth.
         scale = self.n_layers**-0.5
         return Linear(d, use_bias=False, scale=scale, name="out")(y), window, h
+
+
+def width_of_heads(recurrence: SSD | TrapezoidalSSD, expand: int, d_model: int) -> int:
+    """Returns the width of all heads of a layer of Mamba-2 or Mamba-3.
+
+    Args:
+      recurrence: With the sizes of heads and groups.
+      expand: Ratio of that width to ``d_model``.
+      d_model: Width of the layer.
+
+    Raises:
+      ValueError: Heads of ``d_head`` in ``n_groups`` do not divide it.
+    """
+    width, size = expand * d_model, recurrence.n_groups * recurrence.d_head
+    if width % size:
+        raise ValueError(
+            "`expand` must make the width of all heads, expand * d, a multiple of "
+            f"n_groups * d_head = {size}, got {expand} with d = {d_model}; "
+            f"`{type(recurrence).__name__}(d_head=...)` sets the size of a head."
+        )
+    return width

@@ -2,18 +2,19 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.mamba2 import width_of_heads
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.rms_norm import RMSNorm
+from ssm_jax.layers.segments import mix_segments
 from ssm_jax.recurrences.families.base import check
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.trapezoidal_ssd import TrapezoidalSSD
-from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
@@ -67,14 +68,8 @@ class Mamba3(Module):
 
     def d_recurrence(self, d_model: int) -> int:
         """Returns the width of the inputs of the recurrence."""
-        ssd, d_inner = self.recurrence, self.expand * d_model
-        if d_inner % (ssd.n_groups * ssd.d_head):
-            raise ValueError(
-                "`expand` must make the width of all heads, expand * d, a multiple of "
-                f"n_groups * d_head = {ssd.n_groups * ssd.d_head}, got {self.expand} "
-                f"with d = {d_model}; `TrapezoidalSSD(d_head=...)` sets the size of a "
-                "head."
-            )
+        ssd = self.recurrence
+        d_inner = width_of_heads(ssd, self.expand, d_model)
         return ssd.width(d_inner // ssd.d_head)
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
@@ -95,15 +90,11 @@ class Mamba3(Module):
         del train
         check_floating("x", x)
         check(x, None, reset, mask, d=x.shape[-1], state_shape=None)
-        if mask is not None:
-            # NaN at padding would reach the gradient of the input projection.
-            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
 
-        def run(x, state):
-            y, state = self._mix(x, state, reset=reset, mask=mask)
-            return y.astype(jnp.result_type(x)), state
+        def mix(x, state):
+            return self._mix(x, state, reset=reset, mask=mask)
 
-        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
+        return mix_segments(mix, x, state, reset, mask)
 
     def _mix(self, x, state, *, reset, mask):
         d, ssd = x.shape[-1], self.recurrence
@@ -111,14 +102,14 @@ class Mamba3(Module):
         # One matrix product for all parts, as in the published weights.
         width = d_inner + self.d_recurrence(d)
         parts = Linear(width, use_bias=False, name="in")(x)
-        ends = [d_inner, 2 * d_inner, 2 * d_inner + d_keys, 2 * d_inner + 2 * d_keys]
-        z, v, B, C, numbers = jnp.split(parts, ends, -1)
+        sizes = d_inner, d_inner, d_keys, d_keys
+        z, v, B, C, numbers = jnp.split(parts, np.cumsum(sizes), -1)
 
-        def normalized(values, name):
+        def norm(values, name):
             groups = values.reshape(*values.shape[:-1], ssd.n_groups, ssd.d_state)
             return RMSNorm(name=name)(groups).reshape(values.shape)
 
-        B, C = normalized(B, "key_norm"), normalized(C, "query_norm")
+        B, C = norm(B, "key_norm"), norm(C, "query_norm")
         recurrent = Recurrent(ssd, self.method, name="recurrent")
         inputs = jnp.concatenate([v, B, C, numbers], -1)
         y, state = recurrent(inputs, state, reset=reset, mask=mask)

@@ -13,12 +13,10 @@ from ssm_jax.layers.convolved_recurrence import ConvolvedRecurrence
 from ssm_jax.layers.layer_norm import center
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.layers.rms_norm import RMSNorm
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.mlstm import MLSTM
 from ssm_jax.types import Activations, Method, Outputs
-
-# Added to the variance of a head, as in the authors' code.
-_EPSILON = 1e-5
 
 
 class MLSTMLayer(ConvolvedRecurrence):
@@ -125,7 +123,10 @@ class MLSTMLayer(ConvolvedRecurrence):
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         inputs = jnp.concatenate([qkv, gates], -1)
         y, h = recurrent(inputs, h, reset=reset, mask=mask)
-        y = _HeadNorm(n_heads, name="norm")(y)
+        # A layer norm of each head: the mean square of what is left without the mean.
+        centered = center(y.reshape(*y.shape[:-1], n_heads, -1)).reshape(y.shape)
+        norm = RMSNorm(n_heads, name="norm")
+        y = norm(centered).astype(y.dtype)
         skip = self.param("skip", nn.initializers.ones, (d_inner,))
         y = (y + promoted_like(skip, c) * c) * jax.nn.silu(z)
         # Keeps the variance of the residual stream independent of the depth.
@@ -157,26 +158,3 @@ class _BlockDiagonal(Module):
         return jnp.einsum("...ni,nij->...nj", blocks, kernel.astype(dtype)).reshape(
             x.shape
         )
-
-
-class _HeadNorm(Module):
-    """Layer norm of each head, with a scale for each channel.
-
-    Attributes:
-      n_heads: Number of heads.
-
-    Parameters, float32:
-      scale: ``(d,)``, initialized to 1.
-    """
-
-    n_heads: PositiveInt
-
-    @nn.compact
-    def __call__(self, x: Activations) -> Activations:
-        """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
-        scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
-        dtype = common_dtype(x, scale)
-        y = center(x.reshape(*x.shape[:-1], self.n_heads, -1))
-        y *= jax.lax.rsqrt(jnp.mean(jnp.square(y), -1, keepdims=True) + _EPSILON)
-        y = y.reshape(x.shape).astype(common_dtype(y, scale))
-        return (y * promoted_like(scale, y)).astype(dtype)

@@ -1,7 +1,6 @@
 """The layer of RetNet: retention, normalized in each head and gated by the input."""
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
@@ -9,10 +8,9 @@ from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.rms_norm import RMSNorm
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
+from ssm_jax.layers.segments import mix_segments
 from ssm_jax.recurrences.gla import GatedLinearAttention
 from ssm_jax.recurrences.retention import Retention
-from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
@@ -72,17 +70,14 @@ class RetNet(Module):
         del train
         check_floating("x", x)
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
-        if mask is not None:
-            # NaN at padding would reach the gradient of the gate.
-            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
 
-        def run(x, state):
+        def mix(x, state):
             recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
             y, state = recurrent(x, state, reset=reset, mask=mask)
             norm = RMSNorm(self.recurrence.n_heads, use_scale=False, name="norm")
             gate = Linear(y.shape[-1], use_bias=False, name="gate")(x)
             y = norm(y) * jax.nn.silu(gate)
             out = Linear(x.shape[-1], use_bias=False, name="out")
-            return out(y).astype(jnp.result_type(x)), state
+            return out(y), state
 
-        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
+        return mix_segments(mix, x, state, reset, mask)

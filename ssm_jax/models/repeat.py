@@ -134,7 +134,7 @@ def apply_blocks(
         # Rounded before a scan: the stacked copy has half the size then.
         return variables | {"params": lower_params(dtype, variables.get("params", {}))}
 
-    def step_of(block, scan):
+    def make_step(block, scan):
         def step(x, layer):
             variables, keys, state = layer
             bound: Any = block.bind(variables, rngs=keys, mutable=mutable)
@@ -152,9 +152,11 @@ def apply_blocks(
         if part.n == 1:
             i = part.first
             layer = variables[i], entry(keys, i), states[i]
-            x, results[i] = step_of(blocks[i], scan=False)(x, layer)
+            x, results[i] = make_step(blocks[i], scan=False)(x, layer)
             continue
-        step = _in_turn([step_of(blocks[at.start], scan=True) for at in part.positions])
+        step = _in_turn(
+            [make_step(blocks[at.start], scan=True) for at in part.positions]
+        )
         # The carry must keep its dtype and the mesh axes that it varies over.
         x, initial = match_varying_axes(x, [stack(states[at]) for at in part.positions])
         layers = [
@@ -194,7 +196,7 @@ def init_blocks(
     """
     keys = _keys(model, len(names))
 
-    def step_of(block):
+    def make_step(block):
         def step(x, layer):
             keys, state = layer
             (y, state), variables = block.init_with_output(
@@ -208,9 +210,9 @@ def init_blocks(
     for part in periods:
         if part.n == 1:
             i = part.first
-            x, results[i] = step_of(blocks[i])(x, (entry(keys, i), states[i]))
+            x, results[i] = make_step(blocks[i])(x, (entry(keys, i), states[i]))
             continue
-        step = _in_turn([step_of(blocks[at.start]) for at in part.positions])
+        step = _in_turn([make_step(blocks[at.start]) for at in part.positions])
         layers = [(_at(keys, at), stack(states[at])) for at in part.positions]
         x, results_of_period = jax.lax.scan(step, x, layers)
         for at, result in zip(part.positions, results_of_period, strict=True):

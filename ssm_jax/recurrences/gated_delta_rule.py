@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
@@ -157,11 +158,9 @@ class GatedDeltaRule(InputDependent):
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Returns the recurrence as products of matrices, its only form."""
-        *parts, last = self.d_parts
-        begins = [sum(parts[: i + 1]) for i in range(len(parts))]
-        q, k, v, *a, b = jnp.split(x, begins, -1)
-        q, k = (_normalized(y.reshape(*y.shape[:-1], -1, self.d_key)) for y in (q, k))
-        v = v.reshape(*v.shape[:-1], last, self.d_value)
+        q, k, v, *a, b = jnp.split(x, np.cumsum(self.d_parts[:-1]), -1)
+        q, k = (_normalize(y.reshape(*y.shape[:-1], -1, self.d_key)) for y in (q, k))
+        v = v.reshape(*v.shape[:-1], self.n_heads, self.d_value)
         beta = sigmoid(b) * (1 + self.negative_eigenvalues)
         log_decay = None
         if self.decay:
@@ -179,6 +178,6 @@ class GatedDeltaRule(InputDependent):
         return ChunkedForm(None, None, x, products=by_products)
 
 
-def _normalized(x: Float[Array, "*b k"]) -> Float[Array, "*b k"]:
+def _normalize(x: Float[Array, "*b k"]) -> Float[Array, "*b k"]:
     # Within the root, where it bounds the derivative at zero.
     return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), -1, keepdims=True) + 1e-6)

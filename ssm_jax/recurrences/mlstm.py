@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
@@ -151,9 +152,7 @@ class MLSTM(InputDependent):
         """
         heads, d_key = len(params["input_bias"]), self._d_key
         sizes = heads * d_key, heads * d_key, heads * self.d_head, heads
-        # The first ends are those of q, k, v and i.
-        ends = [sum(sizes[: i + 1]) for i in range(4)]
-        q, k, v, i, f = jnp.split(x, ends, -1)
+        q, k, v, i, f = jnp.split(x, np.cumsum(sizes), -1)
         q, k, v = (y.reshape(*y.shape[:-1], heads, -1) for y in (q, k, v))
         log_input = i + promoted_like(params["input_bias"], i)
         log_forget = jax.nn.log_sigmoid(f + promoted_like(params["forget_bias"], f))

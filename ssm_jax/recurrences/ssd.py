@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssm_jax.fields import (
     NonNegativeFloat,
@@ -152,9 +153,7 @@ class SSD(InputDependent):
         """
         p, n, g = self.d_head, self.d_state, self.n_groups
         heads = len(params["log_rate"])
-        # Where B, C and the raw step sizes begin.
-        begins = [heads * p, heads * p + g * n, heads * p + 2 * g * n]
-        x, B, C, raw = jnp.split(x, begins, -1)
+        x, B, C, raw = jnp.split(x, np.cumsum([heads * p, g * n, g * n]), -1)
         x, B, C = (y.reshape(*y.shape[:-1], -1, d) for y, d in ((x, p), (B, n), (C, n)))
         steps = jax.nn.softplus(raw + promoted_like(params["step_bias"], raw))
         steps = jnp.clip(steps, *self.step_limits)

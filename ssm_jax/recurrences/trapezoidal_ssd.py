@@ -196,17 +196,14 @@ class TrapezoidalSSD(InputDependent):
         p, n, g = self.d_head, self.d_state, self.n_groups
         heads = len(params["step_bias"])
         sizes = heads * p, g * n, g * n, heads, heads, heads
-        # The first ends are those of all parts but the angles.
-        ends = [sum(sizes[: i + 1]) for i in range(6)]
-        v, B, C, raw, rate, mixing, angle = jnp.split(x, ends, -1)
+        # What is left are the angles.
+        v, B, C, raw, rate, mixing, angle = jnp.split(x, np.cumsum(sizes), -1)
         v = v.reshape(*v.shape[:-1], heads, p)
         steps = jax.nn.softplus(raw + promoted_like(params["step_bias"], raw))
         log_decay = -steps * jnp.maximum(jax.nn.softplus(rate), self.rate_min)
         if state is None:
             state = jnp.zeros((*x.shape[:-2], heads, n * p + n + p + self._n_angles))
-        memory, k_0, v_0, theta_0 = jnp.split(
-            state, [n * p, n * p + n, n * p + n + p], -1
-        )
+        memory, k_0, v_0, theta_0 = jnp.split(state, np.cumsum([n * p, n, p]), -1)
         half_turns = jnp.tanh(angle)[..., None, :] * steps[..., None]
         theta = np.pi * _sums(half_turns, theta_0 / np.pi, reset)
 
@@ -214,7 +211,7 @@ class TrapezoidalSSD(InputDependent):
             values = values.reshape(*values.shape[:-1], g, n)
             # Each head has a bias of its own.
             values = jnp.repeat(values, heads // g, -2)
-            return _rotated(values + promoted_like(params[bias], values), theta)
+            return _rotate(values + promoted_like(params[bias], values), theta)
 
         k, q = of_heads(B, "key_bias"), of_heads(C, "query_bias")
 
@@ -266,7 +263,7 @@ def _after(values, first, lengths):
     return last.reshape(first.shape)
 
 
-def _wrapped(half_turns):
+def _wrap(half_turns):
     """The same angle in [-1, 1], without rounding, unlike a multiple of pi."""
     return half_turns - 2 * jnp.round(half_turns / 2)
 
@@ -280,11 +277,11 @@ def _sums(turns, first, reset):
     if reset is not None:
         reset = reset[..., None, None]
         first = jnp.where(reset[..., 0, :, :], 0, first)
-    turns = _wrapped(turns.at[..., 0, :, :].add(first))
+    turns = _wrap(turns.at[..., 0, :, :].add(first))
 
     def combine(left, right):
         (before, reset_left), (after, reset_right) = left, right
-        total = _wrapped(before + after)
+        total = _wrap(before + after)
         if reset is None:
             return total, None
         return jnp.where(reset_right, after, total), reset_left | reset_right
@@ -292,7 +289,7 @@ def _sums(turns, first, reset):
     return jax.lax.associative_scan(combine, (turns, reset), axis=axis)[0]
 
 
-def _rotated(x, theta):
+def _rotate(x, theta):
     """Rotates the first pairs of entries, ``(*b, n)``, by angles, ``(*b, m)``."""
     n_rotated = 2 * theta.shape[-1]
     even, odd = x[..., :n_rotated:2], x[..., 1:n_rotated:2]

@@ -87,10 +87,11 @@ class Timeline(NamedTuple):
     def intervals(self) -> np.ndarray:
         """Returns the time since the step before, ``(n,)``, NaN at the first ones."""
         assert self.times is not None
-        found = np.diff(self.times, prepend=np.nan)
+        intervals = np.diff(self.times, prepend=np.nan)
         # Series without a step start where the next one does, or at the end.
-        found[self.bounds[:-1][self.bounds[:-1] < len(found)]] = np.nan
-        return found
+        firsts = self.bounds[:-1]
+        intervals[firsts[firsts < len(intervals)]] = np.nan
+        return intervals
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Returns the mean of the rows of each step that have a value, NaN without one.
