@@ -34,6 +34,7 @@ class RetNet(Module):
       out: `Linear` without bias, ``(d_o, d)``.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> layer = RetNet(Retention(n_heads=2))
       >>> x = jnp.ones((2, 16, 8))
       >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
