@@ -431,7 +431,7 @@ def _derivative_by_chunks(primals, tangents):
 def _by_chunks(inputs, state, *, method):
     """Evaluates chunk by chunk, or all chunks at once; results as `_by_steps`."""
     axis, length = inputs.q.ndim - 3, inputs.q.shape[-3]
-    size = plan.matrix_chunk(length)
+    size = plan.matrix_chunk(length, inputs.k.shape[-1] * inputs.v.shape[-1])
 
     def split(x):
         return jnp.moveaxis(split_axis(x, axis, size), axis, 0)
@@ -606,9 +606,15 @@ class _Weights:
         """
         if self._by_key:
             x = x * self._before
-        y = _einsum("...ik,...krv->...irv", x, state)
+        decay = None
         if self._by_head:
-            y *= jnp.swapaxes(jnp.exp(self._before), -2, -1)[..., None]
+            decay = jnp.swapaxes(jnp.exp(self._before), -2, -1)  # (*b, g, c, r)
+            if decay.shape[-1] == 1:
+                # Of the query, so that the gradient does not need the product again.
+                x, decay = x * decay, None
+        y = _einsum("...ik,...krv->...irv", x, state)
+        if decay is not None:
+            y *= decay[..., None]
         return y if self._first is None else jnp.where(self._first[..., None], y, 0)
 
     def write(self, v):

@@ -495,10 +495,13 @@ _CONVOLUTION_BLOCK = 16
 # Most steps whose states exist at the same time where decays depend on the input.
 _CHUNK = 256
 
-# Steps of a chunk of a recurrence of matrices, and steps from which on it has chunks:
-# the products of a chunk are quadratic in its length, and a state is stored per chunk.
-# `python -m benchmarks --suite=matrix` times them.
-_MATRIX_CHUNK = 32
+# Steps of a chunk of a recurrence of matrices, of smaller and of larger heads, the
+# entries of the state of a larger one, and steps from which on there are chunks: the
+# products of a chunk are quadratic in its length, and a state is stored per chunk. On
+# a CPU the gradient of a head of 64 x 64 takes 31 and 45 ms with chunks of 32 and 64
+# steps, of 128 x 128 60 and 49 ms. `python -m benchmarks --suite=matrix` times them.
+_MATRIX_CHUNKS = 32, 64
+_MATRIX_LARGE = 128 * 128
 _MATRIX_STEPS = 2
 
 # Most entries of the state of a head whose outputs are computed step by step on CPUs,
@@ -563,16 +566,18 @@ def dense_block(length: int) -> int:
     return min(_DENSE_BLOCK, 1 << ((length - 1).bit_length() + 1) // 2)
 
 
-def matrix_chunk(length: int) -> int:
+def matrix_chunk(length: int, entries: int) -> int:
     """Returns the number of steps of a chunk of a recurrence of matrices.
 
     Args:
       length: Number of steps.
+      entries: Entries of the state of a head.
 
     Returns:
       A power of 2.
     """
-    return min(_MATRIX_CHUNK, 1 << (length - 1).bit_length())
+    most = _MATRIX_CHUNKS[entries >= _MATRIX_LARGE]
+    return min(most, 1 << (length - 1).bit_length())
 
 
 def chunk_size(length: Dimension, n: int) -> Dimension:

@@ -29,6 +29,7 @@ class Case(NamedTuple):
       shared: Heads of values for each of them.
       decay: ``"none"``, ``"head"`` or ``"entry"``.
       delta: Whether it has the delta rule.
+      size: Entries of a key and of a value.
     """
 
     length: int
@@ -36,6 +37,7 @@ class Case(NamedTuple):
     shared: int = 1
     decay: str = "head"
     delta: bool = False
+    size: tuple[int, int] = (K, V)
 
 
 # Longer than a chunk, which is longer than a block of 16 steps, and no multiple.
@@ -49,6 +51,9 @@ CASES = {
     "chunk": Case(32, 1, 1, "entry"),
     "one": Case(1, 2, 2),
     "few": Case(5, 2, 2, "entry", delta=True),
+    "not shared": Case(45, 2),
+    # Chunks of 64 steps.
+    "large": Case(70, 1, size=(128, 128)),
 }
 
 DECAYS = {
@@ -64,23 +69,23 @@ DECAYS = {
 
 def problem(case, rng, kind="mixed"):
     """Returns the arrays of a case by name."""
-    heads = case.groups * case.shared
+    heads, (d_key, d_value) = case.groups * case.shared, case.size
     shapes = {
         "none": None,
         "head": (B, case.length, heads),
-        "entry": (B, case.length, case.groups, K),
+        "entry": (B, case.length, case.groups, d_key),
     }
-    q, k = rng.normal(size=(2, B, case.length, case.groups, K))
+    q, k = rng.normal(size=(2, B, case.length, case.groups, d_key))
     k /= np.linalg.norm(k, axis=-1, keepdims=True)
     shape = shapes[case.decay]
     beta = 2 * rng.random((B, case.length, heads)) if case.delta else None
     arrays = {
         "q": q,
         "k": k,
-        "v": rng.normal(size=(B, case.length, heads, V)),
+        "v": rng.normal(size=(B, case.length, heads, d_value)),
         "log_decay": None if shape is None else DECAYS[kind](rng, shape),
         "beta": beta,
-        "state": rng.normal(size=(B, heads, K, V)),
+        "state": rng.normal(size=(B, heads, d_key, d_value)),
     }
     return {name: None if x is None else np.float32(x) for name, x in arrays.items()}
 
@@ -124,7 +129,10 @@ def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
 
 
 @pytest.mark.parametrize(
-    "case", tiered(CASES, ("one",), full=("one", "none", "entry", "delta"))
+    "case",
+    tiered(
+        CASES, ("one",), full=("one", "none", "entry", "delta", "not shared", "large")
+    ),
 )
 def test_methods_equal_the_definition(case):
     rng = np.random.default_rng(0)
@@ -346,7 +354,7 @@ def test_small_heads_are_evaluated_by_steps_on_cpus_but_for_gradients():
         return {int(n) for n in re.findall(r"length=(\d+)", jaxpr)}
 
     total = jax.grad(lambda arrays: jnp.sum(o(arrays)))
-    chunks = -(-45 // matrix_chunk(45))
+    chunks = -(-45 // matrix_chunk(45, 64))
     assert length_of_scan("cpu", o) == {45}
     assert length_of_scan("cuda", o) == length_of_scan("cpu", total) == {chunks}
     assert not steps_give_values(128 * 128, by_entry=True)
@@ -354,7 +362,8 @@ def test_small_heads_are_evaluated_by_steps_on_cpus_but_for_gradients():
 
 def test_method_depends_on_the_length_alone():
     assert [matrix_method(length) for length in (1, 4096)] == ["sequential", "chunked"]
-    assert [matrix_chunk(length) for length in (1, 5, 8, 1000)] == [1, 8, 8, 32]
+    assert [matrix_chunk(n, 64) for n in (1, 5, 8, 1000)] == [1, 8, 8, 32]
+    assert [matrix_chunk(n, 128 * 128) for n in (1, 5, 40, 1000)] == [1, 8, 64, 64]
     assert matrix_method(jax.export.symbolic_shape("l")[0]) == "sequential"
 
 

@@ -190,13 +190,13 @@ def test_state_continues_the_sequence(row):
     close((jnp.concatenate([left, right], 1), last), whole)
 
 
-@rows(has_state=False)
+@rows(fast=("softmax", "bidirectional"), has_state=False)
 def test_state_of_a_layer_without_state_is_rejected(row):
     with refuses("state", rule="None"):
         row.layer.apply(initialized(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
 
 
-@rows(directions=1)
+@rows(fast=("recurrent", "softmax_causal", "mamba", "griffin"), directions=1)
 def test_causal_outputs_do_not_depend_on_the_future(row):
     (y, _), _ = evaluate_whole(row)
     x = X.copy()
@@ -211,7 +211,7 @@ def test_causal_outputs_do_not_depend_on_the_future(row):
     assert not np.any(np.isfinite(changed[:, HALF:]))
 
 
-@rows(directions=2)
+@rows(fast=("bidirectional", "softmax"), directions=2)
 def test_bidirectional_outputs_depend_on_the_future(row):
     last_only = np.where(np.arange(LENGTH) == LENGTH - 1, 1, 0)[:, None] * WEIGHTS
     first_only = last_only[:, ::-1]

@@ -99,6 +99,7 @@ def hybrid(**fields):
     )
 
 
+@pytest.mark.full
 def test_states_of_different_layers_continue_the_sequence():
     """Also decoding step by step, where the cached window moves on."""
     net = hybrid()

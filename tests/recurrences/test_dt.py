@@ -157,7 +157,7 @@ def test_a_compiled_function_may_know_dt(recurrence, array, given, key):
 
 
 @pytest.mark.parametrize(
-    "recurrence", tiered({name: CASES[name] for name in ("s4d", "s5")}, full=1)
+    "recurrence", tiered({name: CASES[name] for name in ("s4d", "s5")}, 0, full=1)
 )
 def test_halved_steps_of_inputs_that_hold_are_the_whole_steps(recurrence, given):
     params, x, _, state, *_ = given

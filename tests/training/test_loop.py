@@ -168,6 +168,7 @@ def test_finished_run_takes_no_step(finished, monkeypatch):
     assert contents(finished) == before
 
 
+@pytest.mark.full
 def test_environment_is_that_of_the_last_start_that_took_a_step(
     finished, tmp_path, monkeypatch
 ):
