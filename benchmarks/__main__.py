@@ -5,10 +5,11 @@
     python -m benchmarks --suite=costs --target=gpu:h100:1 --output=costs.json
 
 A suite is a function of a length that yields rows, with one sentence that says what
-they are; its docstring describes their fields. `costs` and `pallas` compile for
-``--target`` and run nothing: they keep the rows of other programs in ``--output``, and
-each row has its own commit and version of JAX. `benchmarks.compilation` is a program of
-its own: every experiment compiled for GPUs and TPUs that need not be there.
+they are; its docstring describes their fields. `costs`, `pallas` and `matrix_costs`
+compile for ``--target`` and run nothing: they keep the rows of other programs in
+``--output``, and each row has its own commit and version of JAX.
+`benchmarks.compilation` is a program of its own: every experiment compiled for GPUs and
+TPUs that need not be there.
 
 Where a docstring says no more, times are medians, bytes are those of temporary memory
 and results, ``grad`` is the value and the gradient together, and errors are maximum
@@ -100,6 +101,12 @@ SUITES = {
         "Bytes that the kernels in Pallas move for `--target`, relative to those of "
         "their arguments and results.",
     ),
+    "matrix_costs": Suite(
+        accelerators.matrix_cost_rows,
+        (4096,),
+        "Bytes and operations of `matrix_recurrence` compiled for `--target`, relative "
+        "to those that it must move and compute.",
+    ),
     "peers": Suite(
         peers.peer_rows,
         (2048,),
@@ -177,7 +184,7 @@ SUITES = {
     ),
 }
 
-_PROGRAM = ("target", "what", "pass", "method", "length")
+_PROGRAM = ("target", "what", "pass", "method", "length", "size")
 """Fields that say which compiled program a row is of."""
 
 
@@ -199,7 +206,9 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "options", [], "Numbers of the suite, such as `batch=256,frequencies=40`."
     )
-    flags.DEFINE_string("target", None, "Of costs and pallas, as `compile` takes it.")
+    flags.DEFINE_string(
+        "target", None, "Of costs, pallas and matrix_costs, as `compile` takes it."
+    )
     flags.DEFINE_list("methods", None, "Of pallas (default: `pallas,auto`).")
     flags.DEFINE_string("output", None, "JSON file for the rows and the machine.")
     flags.DEFINE_string("markdown", None, "Markdown file for the page of the suite.")

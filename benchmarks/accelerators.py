@@ -4,6 +4,7 @@ The extra ``[compile]`` must be installed, for the kernels of GPUs in Pallas wit
 0.11; nothing is run.
 """
 
+import math
 import os
 import re
 import tempfile
@@ -15,11 +16,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxprs_in_params
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.measurement import Row
 from ssm_jax import aot
-from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence, plan
+from ssm_jax.kernels import (
+    LogDecay,
+    compiling_for,
+    linear_recurrence,
+    matrix_recurrence,
+    plan,
+)
 from ssm_jax.kernels.input_dependent import evaluate_chunks
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
@@ -27,6 +35,10 @@ from ssm_jax.types import Method, PyTree
 
 ROWS, WIDTH, STATES = 8, 1024, 16
 """Sequences, states of `linear_recurrence` or channels, states per channel."""
+
+SIZES = 64, 128
+HEADS = 16
+"""Heads of `matrix_recurrence`."""
 
 CHANNELS, MODES = 128, (1, 2, 4, 64)
 """Width of DLR, whose convolutions have as many kernels, and modes of each."""
@@ -285,6 +297,87 @@ def pallas_rows(
                         platform,
                         Path(folder),
                     )
+
+
+def matrix_cost_rows(length: int, *, target: str) -> Iterator[Row]:
+    """Counts what `matrix_recurrence` moves and multiplies, compiled for a target.
+
+    Args:
+      length: Number of steps.
+      target: Text of a target of `ssm_jax.aot`.
+
+    Yields:
+      A row for each kind of decay and size of 16 heads in 8 sequences, of the values
+      and of the values with their gradients, in float32. ``ratio`` is the bytes that
+      kernels read and write over those of the arguments, the results and the states of
+      the chunks, each read or written once (of the gradients, those of the states and
+      of their cotangents). ``flops_ratio`` is the multiplications and additions of all
+      products of matrices over those of the products of a chunk: queries and keys,
+      scores and values, queries and the state, keys and values; with the delta rule
+      keys and keys, keys and the state, and one solution too; three times as many with
+      the gradients. ``collectives`` is their number.
+    """
+    device, platform = _load_compiler(target)
+    for what in ("head", "entry", "delta"):
+        for size in SIZES:
+            keys = _float32(device, ROWS, length, HEADS, size)
+            weights = _float32(device, ROWS, length, HEADS)
+            decays = keys if what == "entry" else weights
+            arguments = [keys, keys, keys, decays]
+            if what == "delta":
+                arguments.append(weights)
+            results = jax.eval_shape(matrix_recurrence, *arguments)
+            chunk = plan.matrix_chunk(length, size**2)
+            states = -(-length // chunk) * _n_bytes(results[1])
+            products = (4 * chunk + 4 * size) * size
+            if what == "delta":
+                products += (4 * chunk + 2 * size) * size
+            flops = ROWS * HEADS * length * products
+            n_bytes = _n_bytes((arguments, results)) + states
+            for name, function, inputs, times in (
+                ("value", matrix_recurrence, tuple(arguments), 1),
+                (
+                    "value and gradient",
+                    partial(with_gradient, matrix_recurrence),
+                    (tuple(arguments), _on_device(results, device)),
+                    3,
+                ),
+            ):
+                if times == 3:
+                    n_bytes += _n_bytes((arguments, results, arguments)) + states
+                with compiling_for(platform):
+                    traced = jax.jit(function).trace(*inputs)
+                compiled: Any = traced.lower().compile()
+                text = compiled.as_text()
+                moved = aot.bytes_moved(text)
+                yield {
+                    "what": what,
+                    "pass": name,
+                    "method": "auto",
+                    "length": length,
+                    "size": size,
+                    "moved_MiB": moved / 2**20,
+                    "ratio": moved / n_bytes,
+                    "flops_ratio": _product_flops(traced.jaxpr.jaxpr) / flops / times,
+                    "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
+                    "collectives": sum(
+                        kind.count for kind in aot.traffic(text).collectives
+                    ),
+                }
+
+
+def _product_flops(jaxpr) -> int:
+    """Multiplications and additions of the products of matrices of a program."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            depth = math.prod(shape[axis] for axis in contracted)
+            total += 2 * depth * equation.outvars[0].aval.size
+        inner = sum(map(_product_flops, jaxprs_in_params(equation.params)))
+        total += equation.params.get("length", 1) * inner
+    return total
 
 
 def _compile_row(function, arguments, min_bytes, platform, folder) -> Row:

@@ -105,7 +105,7 @@ def _instruction_bytes(
         return 0
     if instruction.opcode in ("fusion", "fusion-start"):
         body = computations.get(instruction.attributes()["calls"], [])
-        return _read_bytes(body) + _written_bytes(body)
+        return _read_bytes(body, computations) + _written_bytes(body, computations)
     # As a fusion of this operation alone.
     body = [
         Instruction(name, types.get(name, ""), "parameter", (), "", False)
@@ -113,27 +113,44 @@ def _instruction_bytes(
     ]
     body.append(instruction._replace(is_root=True))
     # An asynchronous operation reads at its start and has written at its end.
-    read = 0 if instruction.opcode.endswith("-done") else _read_bytes(body)
-    return read + (0 if instruction.opcode.endswith("-start") else _written_bytes(body))
+    read = written = 0
+    if not instruction.opcode.endswith("-done"):
+        read = _read_bytes(body, computations)
+    if not instruction.opcode.endswith("-start"):
+        written = _written_bytes(body, computations)
+    return read + written
 
 
-def _read_bytes(body: Sequence[Instruction]) -> int:
+def _read_bytes(body: Sequence[Instruction], computations: Computations) -> int:
     """Returns the bytes of its parameters that a fusion reads."""
     total = 0
     for parameter in body:
         if parameter.opcode == "parameter":
             whole = size_of(parameter.type, off_chip=True)
-            total += min(_used_bytes(parameter, body, whole), whole)
+            total += min(_used_bytes(parameter, body, whole, computations), whole)
     return total
 
 
-def _used_bytes(array: Instruction, body: Sequence[Instruction], whole: int) -> int:
+def _used_bytes(
+    array: Instruction,
+    body: Sequence[Instruction],
+    whole: int,
+    computations: Computations,
+) -> int:
     total = 0
     for use in body:
         if array.name not in use.operands:
             continue
         if use.opcode == "bitcast":
-            total += _used_bytes(use, body, whole)
+            total += _used_bytes(use, body, whole, computations)
+        elif use.opcode == "fusion":
+            # Within another: it may slice what that one is given.
+            inner = computations.get(use.attributes()["calls"], [])
+            places = {i for i, name in enumerate(use.operands) if name == array.name}
+            for parameter in inner:
+                number = parameter.rest.partition(")")[0]
+                if parameter.opcode == "parameter" and int(number) in places:
+                    total += _used_bytes(parameter, inner, whole, computations)
         elif array.name in use.operands[1:]:
             return whole
         elif use.opcode in ("dynamic-slice", "slice", "gather"):
@@ -143,7 +160,7 @@ def _used_bytes(array: Instruction, body: Sequence[Instruction], whole: int) -> 
     return total
 
 
-def _written_bytes(body: Sequence[Instruction]) -> int:
+def _written_bytes(body: Sequence[Instruction], computations: Computations) -> int:
     """Returns the bytes of its result that a fusion writes."""
     by_name = {instruction.name: instruction for instruction in body}
 
@@ -155,6 +172,9 @@ def _written_bytes(body: Sequence[Instruction]) -> int:
             return result_bytes(operands[0])
         if instruction.opcode == "dynamic-update-slice":
             return size_of(operands[1].type, off_chip=True)
+        if instruction.opcode == "fusion":
+            inner = computations.get(instruction.attributes()["calls"], [])
+            return _written_bytes(inner, computations)
         return size_of(instruction.type, off_chip=True)
 
     return result_bytes(

@@ -49,6 +49,24 @@ def test_loop_reads_and_writes_a_row_at_each_step():
     assert kernels_run(LOOP) == 4
 
 
+def test_fusion_within_a_fusion_reads_and_writes_its_slices():
+    outer = textwrap.dedent("""
+        %outer (a: f32[4,8], b: f32[4,8], c: s32[]) -> f32[4,8] {
+          %a = f32[4,8]{1,0} parameter(0)
+          %b = f32[4,8]{1,0} parameter(1)
+          %c = s32[] parameter(2)
+          ROOT %g = f32[4,8]{1,0} fusion(%a, %b, %c), calls=%slice_and_update
+        }
+
+        %body (""")
+    text = LOOP.replace("\n%body (", outer).replace(
+        "kind=kLoop, calls=%slice_and_update\n  ROOT %r",
+        "kind=kLoop, calls=%outer\n  ROOT %r",
+    )
+    assert text.count("calls=%outer") == 1
+    assert (bytes_moved(text), kernels_run(text)) == (bytes_moved(LOOP), 4)
+
+
 def test_asynchronous_fusion_counts_once():
     fusion = (
         "%f = f32[4,8]{1,0} fusion(%x, %y, %k), kind=kLoop, calls=%slice_and_update"

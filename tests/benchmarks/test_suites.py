@@ -126,6 +126,19 @@ CASES = {
         COMPILER | {"programs": few_programs},
         lambda rows: all(row["ratio"] > 0 for row in rows),
     ),
+    "matrix_costs": Case(
+        40,
+        3 * 2 * 2,
+        {"target": "gpu:h100:1"},
+        accelerators,
+        COMPILER | {"ROWS": 2, "HEADS": 2},
+        lambda rows: all(
+            row["ratio"] > 0
+            and 0.8 < row["flops_ratio"] < 4
+            and row["collectives"] == 0
+            for row in rows
+        ),
+    ),
     "peers": Case(
         24,
         8,
