@@ -10,7 +10,7 @@ from ssm_jax.models.encoders import (
 from ssm_jax.models.heads import LastHead, PairHead, PooledHead, StepHead
 from ssm_jax.models.network import RecurrentNetwork
 from ssm_jax.models.norm import BatchNorm, Norm, ScalarNorm
-from ssm_jax.models.published import recurrent_gemma
+from ssm_jax.models.published import mamba2_attention, recurrent_gemma
 from ssm_jax.models.recurrences import layer_recurrences
 from ssm_jax.models.stack import SequenceModel
 
@@ -30,5 +30,6 @@ __all__ = [
     "TokenEncoder",
     "VectorEncoder",
     "layer_recurrences",
+    "mamba2_attention",
     "recurrent_gemma",
 ]

@@ -1,13 +1,15 @@
 """Models of published shapes."""
 
+from collections.abc import Collection
+
 import jax.numpy as jnp
 
 from ssm_jax.fields import Depth, PositiveInt
-from ssm_jax.layers import GatedMLP, Griffin, SlidingAttention
+from ssm_jax.layers import GatedMLP, Griffin, Mamba2, SlidingAttention
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import TokenEncoder
 from ssm_jax.models.stack import SequenceModel
-from ssm_jax.recurrences import RGLRU
+from ssm_jax.recurrences import RGLRU, SSD
 
 
 def recurrent_gemma(
@@ -68,4 +70,65 @@ def recurrent_gemma(
         head=None,
         pattern="aab",
         logit_cap=30.0,
+    )
+
+
+def mamba2_attention(
+    d_model: PositiveInt = 2560,
+    n_layers: Depth = 64,
+    n_heads: PositiveInt = 30,
+    *,
+    attention: Collection[int] = (9, 18, 27, 36, 45, 56),
+    recurrence: SSD | None = None,
+    vocabulary: PositiveInt = 50_288,
+    window: PositiveInt = 2048,
+) -> SequenceModel:
+    """Returns a model of Mamba-2 with attention, by default as that of 2.7B.
+
+    A few of its layers are attention in place of `Mamba2`, and none is followed by an
+    MLP. Heads of the attention have 128 channels, of which rotary positions turn half;
+    logits are those of the embedding table. Two differences from the authors' model: a
+    step attends to the last ``window`` steps, so that the state has a fixed size, and
+    queries, keys and values pass no short convolution. As a config:
+    ``spec(SequenceModel, ...)`` of the fields of what is returned; a ``pattern`` that
+    repeats, such as ``"aaaaaaaab"``, is compiled once for all its periods.
+
+    Args:
+      d_model: Width of the model.
+      n_layers: Number of layers.
+      n_heads: Number of heads of the attention.
+      attention: Numbers of the layers of attention, counted from 0.
+      recurrence: Recurrence of the other layers. None means ``SSD()``.
+      vocabulary: Number of tokens.
+      window: Number of steps that a step attends to.
+
+    Raises:
+      ValueError: A layer of attention is not among the layers.
+
+    Example:
+      >>> ssd = SSD(d_head=8, d_state=4)
+      >>> model = mamba2_attention(16, 3, 2, attention=[1], recurrence=ssd)
+      >>> [type(block.layer).__name__ for block in model.blocks]
+      ['Mamba2', 'SlidingAttention', 'Mamba2']
+
+    References:
+      Dao and Gu, `Transformers are SSMs <https://arxiv.org/abs/2405.21060>`_, 2024,
+      section 9.2
+    """
+    if wrong := [i for i in attention if not 0 <= i < n_layers]:
+        raise ValueError(
+            f"`attention` must be numbers of layers from 0 to {n_layers - 1}, got "
+            f"{wrong[0]}; they are counted from 0."
+        )
+    layers = (
+        Mamba2(recurrence or SSD(), n_layers=n_layers),
+        SlidingAttention(n_heads=n_heads, window=window, d_head=128, d_rotary=64),
+    )
+    recurrent, attentive = (Block(layer, norm="rms", prenorm=True) for layer in layers)
+    return SequenceModel(
+        encoder=TokenEncoder(d_model, vocabulary, std=0.02),
+        block=(recurrent, attentive),
+        n_layers=n_layers,
+        head=None,
+        pattern="".join("ab"[i in attention] for i in range(n_layers)),
     )

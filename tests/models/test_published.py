@@ -9,10 +9,26 @@ from flax.core import meta
 
 from ssm_jax.config.spec import build, from_json, spec, to_json
 from ssm_jax.layers import GatedMLP
-from ssm_jax.models import SequenceModel, recurrent_gemma
+from ssm_jax.models import SequenceModel, mamba2_attention, recurrent_gemma
+from ssm_jax.recurrences import SSD
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 TOKENS = np.random.default_rng(0).integers(0, 7, (2, 12))
 SMALL = recurrent_gemma(16, n_layers=8, n_heads=2, vocabulary=7, window=4)
+MODELS = {
+    "recurrent_gemma": SMALL,
+    "mamba2_attention": mamba2_attention(
+        16,
+        n_layers=5,
+        n_heads=2,
+        attention=(1, 4),
+        recurrence=SSD(d_head=8, d_state=4),
+        vocabulary=7,
+        window=4,
+    ),
+}
+each = pytest.mark.parametrize("model", tiered(MODELS, 0))
 
 PUBLISHED = {
     # Width, layers, heads; billions of parameters, with and without the embedding.
@@ -24,33 +40,49 @@ PUBLISHED = {
 @pytest.mark.parametrize("shape", PUBLISHED.values(), ids=PUBLISHED.keys())
 def test_published_shapes_have_the_published_number_of_parameters(shape):
     sizes, published = shape
-    model = recurrent_gemma(*sizes)
+    assert parameters(recurrent_gemma(*sizes)) == published
+
+
+@pytest.mark.nightly  # Its 64 layers are traced one by one.
+def test_mamba2_with_attention_has_the_published_number_of_parameters():
+    assert parameters(mamba2_attention()) == (2.7, 2.57)
+
+
+def test_layers_of_attention_are_those_named():
+    pattern = mamba2_attention().pattern
+    assert pattern.count("b") == 6 and pattern[56] == "b"
+    with refuses("attention", 64):
+        mamba2_attention(attention=[9, 64])
+
+
+def parameters(model):
+    """Billions of parameters, with and without the table of the embedding."""
     x = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     params = meta.unbox(jax.eval_shape(model.init, jax.random.key(0), x))["params"]
     total, table = (
         sum(leaf.size for leaf in jax.tree.leaves(tree))
         for tree in (params, params["encoder"])
     )
-    assert (round(total / 1e9, 2), round((total - table) / 1e9, 2)) == published
+    return round(total / 1e9, 2), round((total - table) / 1e9, 2)
 
 
-@pytest.mark.full
-def test_a_config_describes_the_model():
-    fields = SMALL.__dataclass_fields__.keys() - {"parent", "name"}
-    config = spec(SequenceModel, **{name: getattr(SMALL, name) for name in fields})
-    assert build(from_json(to_json(config))) == SMALL
+@each
+def test_a_config_describes_the_model(model):
+    fields = model.__dataclass_fields__.keys() - {"parent", "name"}
+    config = spec(SequenceModel, **{name: getattr(model, name) for name in fields})
+    assert build(from_json(to_json(config))) == model
     config.block[1].layer.window = 3
     changed = build(config)
     assert changed.block[1].layer.window == 3
-    assert changed.block[0] == SMALL.block[0]
+    assert changed.block[0] == model.block[0]
 
 
-@pytest.mark.full
-def test_tokens_one_by_one_are_those_of_one_call():
-    variables = jax.jit(SMALL.init)(jax.random.key(0), TOKENS)
-    apply = jax.jit(SMALL.apply)
+@each
+def test_tokens_one_by_one_are_those_of_one_call(model):
+    variables = jax.jit(model.init)(jax.random.key(0), TOKENS)
+    apply = jax.jit(model.apply)
     expected, last = apply(variables, TOKENS)
-    state, found = SMALL.initial_state((2,)), []
+    state, found = model.initial_state((2,)), []
     for token in TOKENS.T:
         logits, state = apply(variables, token[:, None], state)
         found.append(logits)
