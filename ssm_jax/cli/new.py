@@ -65,7 +65,7 @@ _OPTIONS = {
     "example": ("classify", "regress"),
 }
 # Fields whose flags have other names, in errors.
-_SPELLED = {"file": "data", "day_first": "[no]day_first"}
+_SPELLED = {"file": "data", "data_dir": "data", "day_first": "[no]day_first"}
 
 
 def define_flags() -> None:
@@ -122,7 +122,7 @@ def main(argv):
                 f"{values[name].value}; it is of {', '.join(kinds)}."
             )
     output = values.output or f"{values.kind}.py"
-    fields = {name: _SPELLED.get(name, name) for name in (*options, "file")}
+    fields = {name: _SPELLED.get(name, name) for name in (*options, "file", "data_dir")}
     with errors_with_flags(fields):
         written = KINDS[values.kind](values.data, output, **options)
     width = max(8, *(len(name) for name, _ in written.found))

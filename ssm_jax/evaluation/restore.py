@@ -141,8 +141,9 @@ def restore(
     params = "ema" if "ema" in checkpoints.keys(step) else "params"
     target[params] = target.pop("params")
     restored = checkpoints.restore(target, step=step)
+    # The model of step 0, which may be the best one, has statistics of the data too.
     changed = work.check_data(
-        _data_of(task), restored.step, allow_changed=allow_changed_data
+        _data_of(task), max(restored.step, 1), allow_changed=allow_changed_data
     )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
     widths = work.widths(restored.step)

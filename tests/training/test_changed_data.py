@@ -156,6 +156,18 @@ def test_changed_data_are_refused_unless_they_are_allowed(kind, data, tmp_path, 
     train(where, str(run))  # Finished.
 
 
+@pytest.mark.full
+def test_changed_data_are_refused_of_the_initial_model(data, tmp_path):
+    """Its normalisation is of the data, and it may be the best one."""
+    run = tmp_path / "run"
+    train(config("csv", data, steps=1, evaluate_at_start=True), str(run))
+    assert restore(run, 0).step == 0
+    change("csv", data)
+    with refuses("task", str(run), rule="allow_changed_data=True"):
+        restore(run, 0)
+    assert restore(run, 0, allow_changed_data=True).changed_data
+
+
 def test_run_without_a_fingerprint_goes_on(data, tmp_path):
     """One of an earlier version."""
     run = tmp_path / "run"

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from ssm_jax.cli.templates import writing
 from ssm_jax.tasks import SeriesTask, Split, TableFormat
 from ssm_jax.tasks.series import columns
@@ -195,7 +197,11 @@ def _describe(task, path, format, guesses):
     for name, value in guesses.items():
         if name in _DEFAULTS and value == _DEFAULTS[name]:
             continue
-        yield name, writing.shortened(value) if name == "inputs" else value
+        if name == "inputs":
+            value = writing.shortened(value)
+        elif name == "missing" and (n := int(np.isnan(task.values()).sum())):
+            value = f"{value}, where {n:,} targets are missing"
+        yield name, value
     for name, doubt in suspects(str(path), guesses, format).items():
         yield "check", f"{name}: {doubt}"
     why = [*unread(str(path), guesses, format).items()]

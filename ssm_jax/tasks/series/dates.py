@@ -130,6 +130,8 @@ def parse(
     if misfit is not None:
         return Times(None, misfit._replace(row=int(known[misfit.row])))
     values[known] = shifted
+    if np.any(shifted != dates):
+        note = "; ".join([*([note] if note else []), "times are converted to UTC"])
     return Times(values, note=note)
 
 

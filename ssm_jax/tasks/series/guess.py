@@ -31,6 +31,7 @@ _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 # Of a column of dates, the part that must be dates for the others to be errors.
 _MOST = 0.8
 _FEW = 0.05  # Part of the steps that may be without a row for a guess of `step`.
+_FEW_MISTAKES = 0.01  # Part of the rows that may repeat a time of their series.
 _SHOWN = 10  # columns in an error
 _PAIRED = 10  # columns of which two together may name the series
 _ROWS_OF_PAIR = 5  # at least, of a series that two columns name
@@ -360,6 +361,9 @@ def _group(table, time, target) -> Group:
     if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
         return None
     used = {time} if isinstance(time, str) else set(time)
+    # Where most times recur, a few of them that recur in one series may be mistakes.
+    recur = len(np.unique(values)) <= len(values) // 2
+    mistakes = int(_FEW_MISTAKES * len(values)) if recur else 0
     # Whether a column is one of numbers, and the series of each row by it.
     codes_of, found = {}, []
     for name in table:
@@ -374,30 +378,33 @@ def _group(table, time, target) -> Group:
         if not 2 <= len(names) <= len(words) // 2 or np.bincount(codes).min() < 2:
             continue
         codes_of[name] = not is_word, codes
-        if _explains(values, codes):
+        if _explains(values, codes, mistakes):
             found.append((not is_word, len(names), name))
     if found:
         return min(found)[2]
-    # Of two columns together, only where most times recur: a few may be mistakes.
-    if len(np.unique(values)) > len(values) // 2:
+    # Of two columns together, only where most times recur.
+    if not recur:
         return None
     pairs = itertools.combinations([*codes_of][:_PAIRED], 2)
     for pair in pairs:
         numbers = sum(codes_of[name][0] for name in pair)
         codes, names = timeline.series_of_rows(table, pair)
-        if len(names) <= len(values) // _ROWS_OF_PAIR and _explains(values, codes):
+        if len(names) <= len(values) // _ROWS_OF_PAIR and _explains(values, codes, 0):
             found.append((numbers, len(names), pair))
     return min(found)[2] if found else None
 
 
-def _explains(values, codes):
-    """Whether times recur, or rows are not in order, in other series alone."""
+def _explains(values, codes, mistakes):
+    """Whether times recur, or rows are not in order, in other series alone.
+
+    Up to ``mistakes`` times may recur in one series.
+    """
     rows = np.lexsort((values, codes))
     again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
     repeated = len(np.unique(values)) < len(values)
     in_file = np.argsort(codes, kind="stable")
     falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
-    return not again.any() and (repeated or not falls.any())
+    return again.sum() <= mistakes and (repeated or not falls.any())
 
 
 def _stated_group(table, stated):

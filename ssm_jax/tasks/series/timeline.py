@@ -200,7 +200,15 @@ def arrange(
     kept, source = rows, None
     if same.any():
         if duplicates == "error":
-            _refuse_duplicates(table, time, values, rows, same, times.is_date)
+            _refuse_duplicates(
+                table,
+                time,
+                values,
+                rows,
+                same,
+                times.is_date,
+                has_group=group is not None,
+            )
         which = "their mean is" if duplicates == "mean" else f"the {duplicates} is"
         notes.append(f"{which} kept, where {_rows(same)} at the time of another")
         # Positions of the steps, of which equal times have one.
@@ -463,16 +471,22 @@ def _refuse_order(table, time, rows, place):
     )
 
 
-def _refuse_duplicates(table, time, values, rows, same, is_date):
+def _refuse_duplicates(table, time, values, rows, same, is_date, *, has_group):
     name, place = time if isinstance(time, str) else time[-1], int(np.argmax(same))
     got, before = table.shown(name, rows[place + 1]), table.place(rows[place])
     hint = ""
     if is_date and _are_clock_changes(values[rows][1:][same]):
         hint = "`time_zone` of the format tells the repeated hour apart; "
+    of_series = " of a series" if has_group else ""
+    n = int(same.sum())
+    several = "`group` names the column of a file of several series"
+    keeps = "`duplicates` keeps the first, the last or the mean"
+    # Where most times recur the file is more likely one of several series.
+    ways = [several, keeps] if n > len(same) // 2 else [keeps, several]
+    way_out = keeps if has_group else ", and ".join(ways)
     raise ValueError(
-        f"`time` must differ from row to row, got {got} as in {before}, the first of "
-        f"{int(same.sum()):,} such rows; {hint}`duplicates` keeps the first, the last "
-        "or the mean, and `group` names the column of a file of several series."
+        f"`time` must differ from row to row{of_series}, got {got} as in {before}, the "
+        f"first of {n:,} such {'row' if n == 1 else 'rows'}; {hint}{way_out}."
     )
 
 

@@ -263,3 +263,38 @@ def test_array_that_is_no_column_is_left_out_with_its_dtype(tmp_path, dtype):
     task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **fields)
     with refuses("time", "'value' of dtype"):
         task.n_examples("train")
+
+
+def write_shops(path, repeated):
+    """Rows of three shops, of which some days of one are there twice."""
+    days = np.arange("2022-01-01", "2022-07-20", dtype="datetime64[D]")
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{day},{shop},{rng.normal():.3f}"
+        for i, day in enumerate(days)
+        for shop in ("north", "south", "west")
+        for _ in range(1 + (shop == "north" and i < repeated))
+    ]
+    path.write_text("\n".join(["day,shop,sales", *rows]) + "\n")
+
+
+def test_a_day_that_a_shop_has_twice_does_not_hide_the_shops(tmp_path):
+    write_shops(tmp_path / "a.csv", 1)
+    with refuses("time", "2022-01-01", rule="such row; `duplicates`") as error:
+        guess(str(tmp_path / "a.csv"), target="sales")
+    assert "of a series" in str(error.value) and "group" not in str(error.value)
+    found = guess(str(tmp_path / "a.csv"), target="sales", duplicates="last")
+    assert (found["group"], found["duplicates"]) == ("shop", "last")
+    # A column that leaves many times twice names no series.
+    write_shops(tmp_path / "b.csv", 90)
+    with refuses("time", "2022-01-01", rule="; `group` names"):
+        guess(str(tmp_path / "b.csv"), target="sales")
+
+
+def test_dates_with_offsets_are_said_to_be_converted(tmp_path):
+    hours = np.datetime64("2024-01-01T00", "h") + np.arange(400)
+    for offset in ("+01:00", "Z"):
+        write(tmp_path / "a.csv", [f"{hour}:00{offset}" for hour in hours], 400)
+        found = guess(str(tmp_path / "a.csv"), target="load")
+        task = SeriesTask(data_dir=str(tmp_path), file="a.csv", **found)
+        assert ("times are converted to UTC" in task.notes()) == (offset != "Z")
