@@ -130,7 +130,7 @@ def test_fault_is_named(fault, rule):
 
 @pytest.mark.parametrize("row", tiered(ROWS, 0, full=()))
 def test_recurrences_of_the_library_keep_the_contract(row):
-    testing.check_recurrence(row.recurrence)
+    testing.check_recurrence(row.recurrence, d_in=row.width)
 
 
 @pytest.mark.parametrize("row", tiered(layers.ROWS, 0, full=()))
