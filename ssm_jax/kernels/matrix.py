@@ -37,7 +37,7 @@ from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps, reshard
 from ssm_jax.types import Array, Bool, Float, Steps
 
-MatrixMethod = Literal["auto", "sequential", "associative", "chunked"]
+MatrixMethod = Literal["auto", "sequential", "associative", "chunked", "pallas"]
 """Evaluation method. It affects cost and rounding, not the result."""
 
 # Of products of matrices, in full float32 also on GPUs and TPUs.
@@ -94,7 +94,10 @@ def matrix_recurrence(
         within a chunk, and `jax.lax.scan` over the chunks; the gradient stores one
         state per chunk and evaluates chunks again. ``"associative"``: all chunks at
         once, after `jax.lax.associative_scan` of their states, with the most memory; of
-        the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"auto"``:
+        the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"pallas"``:
+        chunks in one kernel for TPUs, which keeps the states on the chip and is
+        interpreted on CPUs; without decays of entries of keys and the delta rule, and
+        without forward-mode derivative. ``"auto"``:
         ``"sequential"`` for a single step, else ``"chunked"``; on CPUs small heads are
         evaluated step by step where no derivative is taken.
 
@@ -107,8 +110,9 @@ def matrix_recurrence(
 
     Raises:
       ValueError: An array is not floating-point, flags are not boolean, the shapes do
-        not match, ``method`` is unknown, or a log decay is positive. Values that are
-        traced are not known; there it is not checked.
+        not match, ``method`` is unknown or has no kernel for these arrays or this
+        platform, or a log decay is positive. Values that are traced are not known;
+        there it is not checked.
 
     Example:
       >>> q = k = jnp.ones((3, 1, 1))
@@ -131,6 +135,8 @@ def matrix_recurrence(
             f"`method` must be one of {list(get_args(MatrixMethod))}, got {method!r}; "
             "'auto' chooses by the length."
         )
+    if method == "pallas":
+        _check_kernel(k, log_decay, beta)
     return _evaluate(q, k, v, log_decay, beta, state, reset, mask, method=method)
 
 
@@ -193,6 +199,19 @@ def _check_not_positive(log_decay):
         raise ValueError(
             f"`log_decay` must be at most 0, got {largest}; it is the logarithm of a "
             "decay, such as `-jax.nn.softplus(x)`."
+        )
+
+
+def _check_kernel(k, log_decay, beta):
+    what = None
+    if beta is not None:
+        what = "the delta rule"
+    elif log_decay is not None and log_decay.ndim == k.ndim:
+        what = "decays of entries of keys"
+    if what:
+        raise ValueError(
+            f"`method` must not be 'pallas' with {what}, got 'pallas'; its kernel has "
+            "decays of heads or none, or use 'auto' or 'chunked'."
         )
 
 
@@ -322,6 +341,12 @@ def unmarked_recurrence(
         beta = jnp.where(v_kept, beta, 0)
     if log_decay is not None and not by_entry:
         log_decay = jnp.where(v_kept, jnp.maximum(log_decay, _LOG_DECAY_MIN), 0)
+    if method == "pallas":
+        # Imported where it is used: Pallas takes longer to import than all kernels.
+        from ssm_jax.kernels.pallas.matrix import Flags, matrix_scan
+
+        flags = Flags(~bad.q, k_kept, v_kept, reset)
+        return *matrix_scan(q, k, v, log_decay, start, flags), reached, last
 
     def by_group(x, axis):
         """Splits the axis of the heads of values, ``h``, into ``(g, r)``."""

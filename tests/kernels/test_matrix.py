@@ -54,6 +54,9 @@ CASES = {
     "not shared": Case(45, 2),
     # Chunks of 64 steps.
     "large": Case(70, 1, size=(128, 128)),
+    # Of the kernel for TPUs: a chunk of 8 steps, and three of 128 with blocks of heads.
+    "short": Case(5, 2, 2),
+    "blocks": Case(300, 4, 1, size=(64, 32)),
 }
 
 DECAYS = {
@@ -115,12 +118,18 @@ def assert_near(values, expected, tolerance):
     np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance * largest)
 
 
-def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
+def methods_of(case):
+    """Returns the methods that a case has."""
+    has_kernel = case.decay != "entry" and not case.delta
+    return (*METHODS, "pallas") if has_kernel else METHODS
+
+
+def assert_is_defined(case, arrays, reset, mask, rng):
     """Compares values and gradients of all methods with the definition."""
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
     o, last, gradient = oracle_matrix.matrix_recurrence(arrays, reset, mask, *weights)
     tolerance, of_gradient = (2e-5, 1e-4) if case.delta else (5e-6, 2e-5)
-    for method in methods:
+    for method in methods_of(case):
         given = evaluate(arrays, weights, reset, mask, method)
         assert_near(given[0], o, tolerance)
         assert_near(given[1], last, tolerance)
@@ -131,7 +140,9 @@ def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
 @pytest.mark.parametrize(
     "case",
     tiered(
-        CASES, ("one",), full=("one", "none", "entry", "delta", "not shared", "large")
+        CASES,
+        ("one",),
+        full=("one", "none", "entry", "delta", "not shared", "large", "blocks"),
     ),
 )
 def test_methods_equal_the_definition(case):
@@ -162,13 +173,13 @@ def test_methods_equal_the_definition_on_random_draws(decay, delta):
                 end = rng.integers(1, length, endpoint=True)
                 mask = mask & (steps < end)
                 assert_is_defined(case, arrays, reset, mask, rng)
-                assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng)
+                assert_pieces_equal_the_whole(case, arrays, reset, mask, steps, rng)
 
 
-def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng):
+def assert_pieces_equal_the_whole(case, arrays, reset, mask, steps, rng):
     weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
     cuts = np.sort(rng.integers(0, len(steps), 3, endpoint=True))
-    for method in METHODS:
+    for method in methods_of(case):
         o, last, _ = evaluate(arrays, weights, reset, mask, method)
         state, outputs = arrays["state"], np.zeros_like(o)
         for start, end in zip([0, *cuts], [*cuts, len(steps)], strict=True):
@@ -195,7 +206,7 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
     for after in (True, False):
         seen = (np.arange(case.length) >= 20) == after
         weights = weight * seen[:, None, None], last * after
-        for method in ("chunked", "associative"):
+        for method in methods_of(case)[1:]:
             *_, gradient = evaluate(arrays, weights, reset, mask, method)
             for name in gradient.keys() - {"state"}:
                 if arrays[name] is None:
@@ -209,24 +220,40 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
 @pytest.mark.parametrize("name", tiered(["v", "q", "k", "log_decay", "beta", "state"]))
 def test_values_that_are_not_finite_reach_steps_of_their_segment(name, bad):
     """In value and gradient; a key reaches all heads of values that it serves."""
-    case, rng = CASES["delta"], np.random.default_rng(3)
-    arrays, at = problem(case, rng, "slow"), 25
-    reset = np.tile(np.arange(case.length) == 40, (B, 1))
+    not_finite_reach_their_segment(CASES["delta"], METHODS, name, bad, 25, 40)
+
+
+# From one chunk of 128 steps to the next, and back from the one after.
+@pytest.mark.full
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["v", "q", "k", "log_decay", "state"])
+def test_values_that_are_not_finite_reach_steps_across_chunks_of_the_kernel(name, bad):
+    not_finite_reach_their_segment(Case(300, 1, 2), ("pallas",), name, bad, 100, 200)
+
+
+def not_finite_reach_their_segment(case, methods, name, bad, at, end):
+    """Compares what a value at a step reaches, up to a reset, with what it should."""
+    rng = np.random.default_rng(3)
+    arrays = problem(case, rng, "slow")
+    reset = np.tile(np.arange(case.length) == end, (B, 1))
     changed = dict(arrays)
     changed[name] = arrays[name].copy()
     changed[name][(0, 0) if name == "state" else (0, at, 0)] = -bad
     reached = np.zeros((B, case.length, 2), bool)
-    steps = {"q": slice(at, at + 1), "state": slice(40)}.get(name, slice(at, 40))
+    steps = {"q": slice(at, at + 1), "state": slice(end)}.get(name, slice(at, end))
     reached[0, steps, : 2 if name in "qk" else 1] = True
     zero_decay = name == "log_decay" and bad == np.inf
     reached &= not zero_decay
     weight = np.where(reached[..., None], 0, rng.normal(size=arrays["v"].shape))
     weights = np.float32(weight), np.ones_like(arrays["state"])
     mask = np.ones_like(reset)
-    for method in METHODS:
+    for method in methods:
         o, last, gradient = evaluate(changed, weights, reset, mask, method)
         np.testing.assert_array_equal(np.any(np.isnan(o), -1), reached)
-        finite = {key: np.where(np.isfinite(x), x, 0) for key, x in changed.items()}
+        finite = {
+            key: None if x is None else np.where(np.isfinite(x), x, 0)
+            for key, x in changed.items()
+        }
         if zero_decay:
             finite[name] = np.maximum(changed[name], -1e5)
         wanted, wanted_last, wanted_gradient = evaluate(
@@ -235,35 +262,42 @@ def test_values_that_are_not_finite_reach_steps_of_their_segment(name, bad):
         assert_near(o[~reached], wanted[~reached], 1e-6)
         assert_near(last, wanted_last, 1e-6)
         for key, expected in wanted_gradient.items():
-            assert_near(gradient[key], expected, 1e-5)
+            if expected is not None:
+                assert_near(gradient[key], expected, 1e-5)
 
 
-def test_numbers_at_padding_do_not_matter():
-    case, rng = CASES["delta"], np.random.default_rng(4)
+@pytest.mark.parametrize(
+    ("case", "method"),
+    tiered([("delta", "chunked"), ("head", "pallas")], unpack=True),
+)
+def test_numbers_at_padding_do_not_matter(case, method):
+    case, rng = CASES[case], np.random.default_rng(4)
     arrays, (reset, _) = problem(case, rng), flags(case, rng)
     mask = rng.random((B, case.length)) < 0.8
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
     changed = {
         name: x
-        if name in ("q", "state")
+        if x is None or name in ("q", "state")
         else np.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, np.nan)
         for name, x in arrays.items()
     }
     for one, other in zip(
-        jax.tree.leaves(evaluate(arrays, weights, reset, mask, "chunked")),
-        jax.tree.leaves(evaluate(changed, weights, reset, mask, "chunked")),
+        jax.tree.leaves(evaluate(arrays, weights, reset, mask, method)),
+        jax.tree.leaves(evaluate(changed, weights, reset, mask, method)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.full
-def test_bfloat16_is_summed_in_float32():
-    case, rng = CASES["delta"], np.random.default_rng(5)
+@pytest.mark.parametrize(("case", "method"), [("delta", "chunked"), ("head", "pallas")])
+def test_bfloat16_is_summed_in_float32(case, method):
+    case, rng = CASES[case], np.random.default_rng(5)
     arrays = problem(case, rng, "slow")
+    arrays = {name: x for name, x in arrays.items() if x is not None}
     low = {name: jnp.asarray(x, jnp.bfloat16) for name, x in arrays.items()}
     low["state"] = arrays["state"]
-    run = jax.jit(partial(matrix_recurrence, method="chunked"))
+    run = jax.jit(partial(matrix_recurrence, method=method))
     o, last = run(**low)
     expected, expected_last = run(**{name: jnp.float32(x) for name, x in low.items()})
     assert (o.dtype, last.dtype) == (jnp.bfloat16, jnp.float32)
@@ -296,13 +330,14 @@ def test_single_steps_equal_one_call(length):
     assert_near(last, expected_last, 1e-4)
 
 
-def test_map_over_an_axis_is_that_of_a_batch():
+@pytest.mark.parametrize("method", tiered(["chunked", "pallas"]))
+def test_map_over_an_axis_is_that_of_a_batch(method):
     case, rng = CASES["none"], np.random.default_rng(7)
     arrays, (reset, mask) = problem(case, rng), flags(case, rng)
     del arrays["beta"], arrays["log_decay"]
 
     def run(arrays, reset, mask):
-        return matrix_recurrence(**arrays, reset=reset, mask=mask, method="chunked")
+        return matrix_recurrence(**arrays, reset=reset, mask=mask, method=method)
 
     expected = jax.jit(run)(arrays, reset, mask)
     for one, other in zip(
@@ -376,3 +411,13 @@ def test_rules_of_heads_and_decays(unchecked):
         matrix_recurrence(q, q, v, jnp.full((3, 2), 0.5))
     with refuses("method", "fft", rule="chunked"):
         matrix_recurrence(q, q, v, method="fft")
+
+
+def test_kernel_has_decays_of_heads_on_tpus():
+    q, v, beta = jnp.ones((3, 2, K)), jnp.ones((3, 2, V)), jnp.ones((3, 2))
+    with refuses("method", "delta rule", rule="'chunked'"):
+        matrix_recurrence(q, q, v, beta=beta, method="pallas")
+    with refuses("method", "entries of keys", rule="'chunked'"):
+        matrix_recurrence(q, q, v, jnp.zeros_like(q), method="pallas")
+    with compiling_for("cuda"), refuses("method", "cuda", rule="'chunked'"):
+        matrix_recurrence(q, q, v, method="pallas")

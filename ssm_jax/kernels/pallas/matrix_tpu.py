@@ -1,0 +1,389 @@
+"""The recurrence of matrices for TPUs, chunk by chunk.
+
+Steps are sublanes and the entries of keys or values, of one head after the other, are
+lanes: the arrays of a layer before they are divided into heads, which are then not
+transposed. Decays and flags have their steps in the lanes. A register of 8 x 128 would
+hold as few as 8 of their numbers otherwise.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.pallas.tpu import call, shaped
+
+# Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
+# a time, so that shorter chunks would take as long and store more states.
+_STEPS, _ROWS, _LANES = 128, 8, 128
+
+
+def forward(q, k, v, log_decay, state, flags, *, with_starts):
+    """Returns ``(o, last, starts)``; starts are the states before the chunks, or None.
+
+    Args:
+      q: Queries, ``(b, l, g, k)``.
+      k: Keys, ``(b, l, g, k)``.
+      v: Values, ``(b, l, h, v)``.
+      log_decay: Log decays, ``(b, l, h)``, or None.
+      state: State before the first step, ``(b, h, k, v)``.
+      flags: `Flags` of the steps.
+      with_starts: Whether the states before the chunks are stored.
+    """
+    blocks = _Blocks(q, v)
+
+    def kernel(q, k, v, decay, kept, reset, first, o, last, starts):
+        # The last state stays in VMEM until the next sequence or heads.
+        @pl.when(pl.program_id(2) == 0)
+        def start():
+            last[...] = first[...]
+
+        if starts is not None:
+            starts[0] = last[...]
+        heads = blocks.load(q, k, v, decay, kept)
+        seen, outputs = _seen(blocks.size, reset), []
+        for i, head in enumerate(heads):
+            states = [last[0, n] for n in blocks.values_of(i)]
+            of_head, states = _chunk(head, states, seen)
+            outputs += of_head
+            for n, after in zip(blocks.values_of(i), states, strict=True):
+                last[0, n] = after
+        o[0] = _side_by_side(outputs)
+
+    starts = (shaped(q, blocks.starts_shape), blocks.starts)
+    o, last, starts = call(
+        kernel,
+        blocks.grid,
+        [*blocks.operands(q, k, v, log_decay, flags), (state, blocks.state)],
+        [
+            (shaped(q, blocks.values_shape), blocks.values),
+            (shaped(q, state.shape), blocks.state),
+            starts if with_starts else (None, blocks.starts),
+        ],
+        [],
+    )
+    return o.reshape(v.shape), last, starts
+
+
+def backward(q, k, v, log_decay, flags, starts, o_gradient, last_gradient):
+    """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
+    blocks = _Blocks(q, v, reverse=True)
+
+    def kernel(q, k, v, decay, kept, reset, starts, of_o, of_last, *of_arguments):
+        of_q, of_k, of_v, of_decay, of_state = of_arguments
+
+        # The gradient in the state before a chunk stays in VMEM, as the state does.
+        @pl.when(pl.program_id(2) == 0)
+        def start():
+            of_state[...] = of_last[...]
+
+        heads = blocks.load(q, k, v, decay, kept)
+        seen = _seen(blocks.size, reset)
+        of_outputs = blocks.split_values(blocks.zero_after_end(of_o[0]))
+        gradients = []
+        for i, head in enumerate(heads):
+            rows = blocks.values_of(i)
+            states = [starts[0, 0, n] for n in rows]
+            _, pull_back = jax.vjp(partial(_chunk, seen=seen), head, states)
+            of_after = [of_state[0, n] for n in rows]
+            of_head, of_states = pull_back((of_outputs[i], of_after))
+            gradients.append(of_head)
+            for n, of_before in zip(rows, of_states, strict=True):
+                of_state[0, n] = of_before
+        blocks.store(gradients, of_q, of_k, of_v, of_decay, kept)
+
+    keys = (shaped(q, blocks.keys_shape), blocks.keys)
+    decays = shaped(q, blocks.decays_shape)
+    of_q, of_k, of_v, of_decay, of_state = call(
+        kernel,
+        blocks.grid,
+        [
+            *blocks.operands(q, k, v, log_decay, flags),
+            (starts, blocks.starts),
+            (o_gradient.reshape(blocks.values_shape), blocks.values),
+            (last_gradient, blocks.state),
+        ],
+        [
+            keys,
+            keys,
+            (shaped(q, blocks.values_shape), blocks.values),
+            (None if log_decay is None else decays, blocks.decays),
+            (shaped(q, last_gradient.shape), blocks.state),
+        ],
+        [],
+    )
+    if log_decay is not None:
+        of_decay = blocks.steps_first(of_decay)
+    of_arrays = of_q.reshape(q.shape), of_k.reshape(k.shape), of_v.reshape(v.shape)
+    return *of_arrays, of_decay, of_state
+
+
+class _Head(NamedTuple):
+    """A head of keys in a chunk of ``c`` steps, and the values that share it.
+
+    Attributes:
+      q: Queries, ``(c, k)``.
+      k: Keys, ``(c, k)``.
+      v: Values of each head, ``(c, v)``.
+      decay: Log decays of each head, ``(1, c)``, or None.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    decay: Any
+
+
+class _Seen(NamedTuple):
+    """What the steps of a chunk see; all but the first are None in one segment.
+
+    Attributes:
+      steps: Whether a step sees another one, ``(c, c)``.
+      before: Whether it sees the state before the chunk, ``(c, 1)``.
+      after: Whether the state after the chunk sees it, ``(c, 1)``.
+      across: Whether the state after sees the one before, ``(1, 1)``.
+    """
+
+    steps: Any
+    before: Any
+    after: Any
+    across: Any
+
+
+def _seen(size, reset):
+    step, other = _indices(size)
+    if reset is None:
+        return _Seen(other <= step, None, None, None)
+    resets = reset[0]
+    # By comparison, so that no weight across a reset depends on a decay.
+    segment = jnp.sum(jnp.where(other <= step, resets, 0), 1, keepdims=True)
+    of_other = jnp.sum(jnp.where(step <= other, _column(resets), 0), 0, keepdims=True)
+    last = jnp.sum(resets, 1, keepdims=True)
+    return _Seen(
+        (other <= step) & (segment == of_other),
+        segment == 0,
+        segment == last,
+        last == 0,
+    )
+
+
+def _chunk(head, states, seen):
+    """Evaluates a chunk as `ssm_jax.kernels.matrix` does, of arrays of two axes.
+
+    Args:
+      head: A head of keys and its values.
+      states: State of each of them before the chunk, ``(k, v)``.
+      seen: What its steps see.
+
+    Returns:
+      Outputs of each of them, ``(c, v)``, and the states after the chunk.
+    """
+    q, k, (step, other) = head.q, head.k, _indices(len(head.q))
+    products = jnp.where(seen.steps, _dot(q, k, 1, 1), 0)
+    k_after = k if seen.after is None else jnp.where(seen.after, k, 0)
+    outputs, after = [], []
+    for i, (v, state) in enumerate(zip(head.v, states, strict=True)):
+        scores, reading, written, left = products, q, v, state
+        if head.decay is not None:
+            decay = head.decay[i]
+            until = jnp.where(other <= step, decay, 0)
+            # Of each pair of steps, the decays after the one up to the other.
+            sums = _dot(until, (other < step).astype(decay.dtype), 1, 0)
+            # Zero before the exponential, whose gradient would be infinity times zero.
+            exponent = jnp.where(seen.steps, sums, 0)
+            scores = jnp.exp(exponent) * products
+            reading = q * jnp.exp(jnp.sum(until, 1, keepdims=True))
+            since = jnp.sum(jnp.where(step < other, decay, 0), 1, keepdims=True)
+            written = v * jnp.exp(since)
+            left = state * jnp.exp(jnp.sum(decay, 1, keepdims=True))
+        if seen.before is not None:
+            reading = jnp.where(seen.before, reading, 0)
+            left = jnp.where(seen.across, left, 0)
+        outputs.append(_dot(reading, state, 1, 0) + _dot(scores, v, 1, 0))
+        after.append(left + _dot(k_after, written, 0, 0))
+    return outputs, after
+
+
+class _Blocks:
+    """The blocks of some heads of keys, with their values, and of a chunk of steps.
+
+    Attributes:
+      size: Number of steps of a chunk, ``c``.
+      grid: Numbers of sequences, of blocks of heads and of chunks.
+      keys: Blocks of ``(b, l, g k)``.
+      values: Blocks of ``(b, l, h v)``.
+      decays: Blocks of ``(b, blocks of heads, heads of values, l)``.
+      state: Blocks of ``(b, h, k, v)``.
+      starts: Blocks of ``(b, chunks, h, k, v)``.
+    """
+
+    def __init__(self, q, v, *, reverse=False):
+        (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
+        self._length, self._shared = length, heads // groups
+        self._d_key, self._d_value, self._reverse = d_key, d_value, reverse
+        self.size = size = min(_STEPS, -(-length // _ROWS) * _ROWS)
+        # The fewest heads whose entries are whole registers, or all heads.
+        together = self._together = next(
+            n
+            for n in range(1, groups + 1)
+            if n == groups
+            or groups % n == 0
+            and n * math.gcd(d_key, self._shared * d_value) % _LANES == 0
+        )
+        count = pl.cdiv(length, size)
+        self.grid = b, groups // together, count
+        values = together * self._shared
+
+        def at(n):
+            return count - 1 - n if reverse else n
+
+        def of_steps(width):
+            return pl.BlockSpec((1, size, width), lambda i, j, n: (i, at(n), j))
+
+        def of_rows(rows):
+            return pl.BlockSpec((1, 1, rows, size), lambda i, j, n: (i, j, 0, at(n)))
+
+        self.keys = of_steps(together * d_key)
+        self.values = of_steps(values * d_value)
+        self.decays = of_rows(values)
+        self._kept = of_rows(2 * together + values)
+        self._reset = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
+        of_state = values, d_key, d_value
+        self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
+        self.starts = pl.BlockSpec(
+            (1, 1, *of_state), lambda i, j, n: (i, at(n), j, 0, 0)
+        )
+        self.keys_shape = b, length, groups * d_key
+        self.values_shape = b, length, heads * d_value
+        self.decays_shape = b, self.grid[1], values, count * size
+        self.starts_shape = b, count, heads, d_key, d_value
+
+    def operands(self, q, k, v, log_decay, flags):
+        """Returns the operands of both passes with their specs."""
+        kept = [
+            self._steps_last(x.astype(q.dtype)) for x in (flags.q, flags.k, flags.v)
+        ]
+        if log_decay is not None:
+            log_decay = self._steps_last(log_decay)
+        reset = flags.reset
+        if reset is not None:
+            reset = self._pad(reset.astype(q.dtype))[:, None]
+        return [
+            (q.reshape(self.keys_shape), self.keys),
+            (k.reshape(self.keys_shape), self.keys),
+            (v.reshape(self.values_shape), self.values),
+            (log_decay, self.decays),
+            (jnp.concatenate(kept, 2), self._kept),
+            (reset, self._reset),
+        ]
+
+    def load(self, q, k, v, decay, kept):
+        """Returns the heads of keys of a block, with zeros for what is not kept."""
+        kept_q, kept_k, kept_v = self._split_kept(kept)
+        values, heads = self.split_values(v[0]), []
+        for i, rows in enumerate(map(self.values_of, range(self._together))):
+            lanes = slice(i * self._d_key, (i + 1) * self._d_key)
+            heads.append(
+                _Head(
+                    _zero_unless(kept_q[i], q[0][:, lanes]),
+                    _zero_unless(kept_k[i], k[0][:, lanes]),
+                    [
+                        _zero_unless(kept_v[n], x)
+                        for n, x in zip(rows, values[i], strict=True)
+                    ],
+                    None if decay is None else [decay[0, 0, n : n + 1] for n in rows],
+                )
+            )
+        return heads
+
+    def store(self, gradients, of_q, of_k, of_v, of_decay, kept):
+        """Writes the gradients of heads of keys, zero for what was not kept."""
+        kept_q, kept_k, kept_v = self._split_kept(kept)
+        heads = range(self._together)
+        of_q[0] = _side_by_side(
+            [_zero_unless(kept_q[i], gradients[i].q) for i in heads]
+        )
+        of_k[0] = _side_by_side(
+            [_zero_unless(kept_k[i], gradients[i].k) for i in heads]
+        )
+        values = [x for head in gradients for x in head.v]
+        of_v[0] = _side_by_side(list(map(_zero_unless, kept_v, values)))
+        if of_decay is not None:
+            rows = [x for head in gradients for x in head.decay]
+            for n, row in enumerate(rows):
+                of_decay[0, 0, n : n + 1] = row
+
+    def split_values(self, x):
+        """Returns the values ``(c, v)`` of each head of keys in a block."""
+        values = range(self._together * self._shared)
+        values = [x[:, n * self._d_value : (n + 1) * self._d_value] for n in values]
+        heads = map(self.values_of, range(self._together))
+        return [[values[n] for n in rows] for rows in heads]
+
+    def values_of(self, i):
+        """Returns the places of the heads of values of a head of keys in a block."""
+        return range(i * self._shared, (i + 1) * self._shared)
+
+    def zero_after_end(self, x):
+        """Returns a block of steps with zeros after the last one."""
+        if self._length % self.size == 0:
+            return x
+        # What is there may be anything, also NaN.
+        chunk = pl.program_id(2)
+        if self._reverse:
+            chunk = self.grid[2] - 1 - chunk
+        step = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0)
+        return jnp.where(chunk * self.size + step < self._length, x, 0)
+
+    def steps_first(self, x):
+        """Returns numbers of heads of values, ``(b, l, h)``, from their blocks."""
+        b, blocks, rows, _ = x.shape
+        x = x[..., : self._length].reshape(b, blocks * rows, self._length)
+        return jnp.swapaxes(x, 1, 2)
+
+    def _steps_last(self, x):
+        """Returns ``(b, l, n)`` by blocks of heads, ``(b, blocks, n / blocks, l)``."""
+        x = jnp.swapaxes(self._pad(x), 1, 2)
+        return x.reshape(x.shape[0], self.grid[1], -1, x.shape[-1])
+
+    def _pad(self, x):
+        return pad_axis(x, 1, after=self.grid[2] * self.size - self._length)
+
+    def _split_kept(self, kept):
+        """Returns the flags of queries, of keys and of values as columns."""
+        n, rows = self._together, kept.shape[2]
+        columns = [_column(kept[0, 0, i : i + 1]) for i in range(rows)]
+        return columns[:n], columns[n : 2 * n], columns[2 * n :]
+
+
+def _indices(size):
+    """Returns the number of the row and of the column of each of ``(c, c)`` entries."""
+    return (
+        jax.lax.broadcasted_iota(jnp.int32, (size, size), 0),
+        jax.lax.broadcasted_iota(jnp.int32, (size, size), 1),
+    )
+
+
+def _column(row):
+    """Returns the numbers ``(1, c)`` as ``(c, 1)``; of one row no transpose is."""
+    step, other = _indices(row.shape[1])
+    return jnp.sum(jnp.where(step == other, row, 0), 1, keepdims=True)
+
+
+def _zero_unless(kept, x):
+    return jnp.where(jnp.broadcast_to(kept, x.shape) > 0, x, 0)
+
+
+def _side_by_side(arrays):
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, 1)
+
+
+def _dot(x, y, axis, of_y):
+    """Sums the products over an axis of each of two matrices, in full float32."""
+    return jax.lax.dot_general(
+        x, y, (((axis,), (of_y,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+    )
