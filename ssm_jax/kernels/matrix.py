@@ -43,8 +43,8 @@ MatrixMethod = Literal["auto", "sequential", "associative", "chunked", "pallas"]
 # Of products of matrices, in full float32 also on GPUs and TPUs.
 _einsum = partial(jnp.einsum, precision="highest")
 
-# Lower bound of a log decay. Its exponential is zero, and sums of it are finite.
-_LOG_DECAY_MIN = -1e30
+LOG_DECAY_MIN = -1e30
+"""Lower bound of a log decay. Its exponential is zero, and sums of it are finite."""
 
 
 def matrix_recurrence(
@@ -251,7 +251,7 @@ class _Inputs(NamedTuple):
         """
         key_decay = self.key_decay
         if key_decay is not None:
-            key_decay = jnp.maximum(key_decay, _LOG_DECAY_MIN)
+            key_decay = jnp.maximum(key_decay, LOG_DECAY_MIN)
             key_decay = jnp.where(self.k_kept[..., None], key_decay, 0)
         return self._replace(
             q=jnp.where(self.q_kept[..., None], self.q, 0),
@@ -263,6 +263,8 @@ class _Inputs(NamedTuple):
 
 @partial(jax.jit, static_argnames="method")
 def _evaluate(*arrays, method):
+    if method == "pallas":
+        return _by_kernel(*arrays)
     o, state, reached, last = unmarked_recurrence(*arrays, method=method)
     state = nan_where(last[..., None, None], state)
     return nan_where(reached[..., None], o).astype(arrays[2].dtype), state
@@ -311,19 +313,11 @@ def unmarked_recurrence(
         steps_in_value = method == "chunked" and plan.steps_give_values(
             d_key * d_value, by_entry=by_entry
         )
-    start: Any = state
-    if state is None:
-        start = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
-        start = reshard(start, v, [*range(n_batch), n_batch + 1, None, n_batch + 2])
-    arrays: Any = q, k, v, log_decay, beta, start
-    dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
+    dtype, start = _sums(q, k, v, log_decay, beta, state)
+    arrays: Any = q, k, v, log_decay, beta
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
-    if mask is not None:
-        mask = broadcast_to_steps(mask, v[..., 0])
-    if reset is not None:
-        reset = broadcast_to_steps(reset, v[..., 0])
     q, k, v, log_decay, beta, start, reset, mask = match_varying_axes(
-        *arrays, reset, mask
+        *arrays, start, *_flags_of_steps(v, reset, mask)
     )
     bad = _not_finite(q, k, v, log_decay, beta, mask)
     before = bad.v[..., 0, :] & False
@@ -340,13 +334,7 @@ def unmarked_recurrence(
     if beta is not None:
         beta = jnp.where(v_kept, beta, 0)
     if log_decay is not None and not by_entry:
-        log_decay = jnp.where(v_kept, jnp.maximum(log_decay, _LOG_DECAY_MIN), 0)
-    if method == "pallas":
-        # Imported where it is used: Pallas takes longer to import than all kernels.
-        from ssm_jax.kernels.pallas.matrix import Flags, matrix_scan
-
-        flags = Flags(~bad.q, k_kept, v_kept, reset)
-        return *matrix_scan(q, k, v, log_decay, start, flags), reached, last
+        log_decay = jnp.where(v_kept, jnp.maximum(log_decay, LOG_DECAY_MIN), 0)
 
     def by_group(x, axis):
         """Splits the axis of the heads of values, ``h``, into ``(g, r)``."""
@@ -380,6 +368,40 @@ def unmarked_recurrence(
     o = o.reshape(v.shape)
     after = jnp.swapaxes(after, -3, -2).reshape(*batch, heads, d_key, d_value)
     return o, after, reached, last
+
+
+def _by_kernel(q, k, v, log_decay, beta, state, reset, mask):
+    """Evaluates `matrix_recurrence` in a kernel, which marks what is not finite."""
+    # Imported where it is used: Pallas takes longer to import than all kernels.
+    from ssm_jax.kernels.pallas.matrix import matrix_scan
+
+    dtype, state = _sums(q, k, v, log_decay, beta, state)
+    if log_decay is not None:
+        log_decay = jnp.asarray(log_decay, dtype)
+    arrays = jax.tree.map(jnp.asarray, (q, k, v))
+    flags = _flags_of_steps(v, reset, mask)
+    return matrix_scan(*match_varying_axes(*arrays, log_decay, state, *flags))
+
+
+def _sums(q, k, v, log_decay, beta, state):
+    """Returns the dtype of sums and the state before the first step in it."""
+    *batch, _, heads, d_value = v.shape
+    arrays = q, k, v, log_decay, beta, state
+    dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
+    if state is not None:
+        return dtype, jnp.asarray(state, dtype)
+    n_batch = len(batch)
+    start = jnp.zeros((*batch, heads, k.shape[-1], d_value), dtype)
+    axes = [*range(n_batch), n_batch + 1, None, n_batch + 2]
+    return dtype, reshard(start, v, axes)
+
+
+def _flags_of_steps(v, reset, mask):
+    """Returns resets and mask of all rows, ``(*b, l)``, or None."""
+    return tuple(
+        None if flags is None else broadcast_to_steps(flags, v[..., 0])
+        for flags in (reset, mask)
+    )
 
 
 class _Bad(NamedTuple):

@@ -1,29 +1,13 @@
 """The recurrence of matrices in one kernel: its states stay on the chip."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from ssm_jax.kernels.pallas import dispatch
 from ssm_jax.kernels.pallas.devices import on_each_device
-from ssm_jax.types import Array, Bool, Float, Steps
-
-
-class Flags(NamedTuple):
-    """What steps are part of the sums.
-
-    Attributes:
-      q: Which queries are not zero, ``(*b, l, g)``.
-      k: Which keys are not, ``(*b, l, g)``.
-      v: Which values are not, ``(*b, l, h)``.
-      reset: True where a segment starts, ``(*b, l)``. None means one segment.
-    """
-
-    q: Bool[Array, "*b l g"]
-    k: Bool[Array, "*b l g"]
-    v: Bool[Array, "*b l h"]
-    reset: Steps | None
+from ssm_jax.types import Array, Float, Steps
 
 
 def matrix_scan(
@@ -32,7 +16,8 @@ def matrix_scan(
     v: Float[Array, "*b l h v"],
     log_decay: Float[Array, "*b l h"] | None,
     state: Float[Array, "*b h k v"],
-    flags: Flags,
+    reset: Steps | None,
+    mask: Steps | None,
 ) -> tuple[Float[jax.Array, "*b l h v"], Float[jax.Array, "*b h k v"]]:
     """Evaluates `matrix_recurrence` without the delta rule, with decays of heads.
 
@@ -44,43 +29,45 @@ def matrix_scan(
       q: Queries, ``(*b, l, g, k)``.
       k: Keys, ``(*b, l, g, k)``.
       v: Values, ``(*b, l, h, v)``.
-      log_decay: Log decays, ``(*b, l, h)``, finite and zero at padding. None: no decay.
-      state: State before the first step, ``(*b, h, k, v)``.
-      flags: What is replaced by zeros, and the segments.
+      log_decay: Log decays, ``(*b, l, h)``. None: no decay.
+      state: State before the first step, ``(*b, h, k, v)``, in whose dtype sums are.
+      reset: True where a segment starts, ``(*b, l)``. None means one segment.
+      mask: True at valid steps, ``(*b, l)``. None means all.
 
     Returns:
-      ``(o, last)``: outputs and the state after the last step.
+      ``(o, last)``: outputs in the dtype of ``v`` and the state after the last step.
+      Both are NaN where what is not finite reaches them.
     """
     arrays = q, k, v, log_decay, state
-    # The first has the axes by which the rows are divided: (*b, l, g).
-    return on_each_device(_scan_rows, (), (flags.q, flags, arrays))
+    # The first has the axes by which the rows are divided: (*b, l, h).
+    return on_each_device(_scan_rows, (), (v[..., 0], arrays, (reset, mask)))
 
 
-def _scan_rows(_, like, flags, arrays):
+def _scan_rows(_, like, arrays, flags):
     batch = like.shape[:-2]
 
     def one_axis(x):
         return x.reshape(math.prod(batch), *x.shape[len(batch) :])
 
-    flags, arrays = jax.tree.map(one_axis, (flags, arrays))
-    return tuple(x.reshape(*batch, *x.shape[1:]) for x in _scan(arrays, flags))
+    o, last = _scan(*jax.tree.map(one_axis, (arrays, flags)))
+    return tuple(x.reshape(*batch, *x.shape[1:]) for x in (o, last))
 
 
 @jax.custom_vjp
-def _scan(arrays: Any, flags: Flags):
-    o, last, _ = dispatch.matrix().forward(*arrays, flags, with_starts=False)
+def _scan(arrays: Any, flags: Any):
+    o, last, _ = dispatch.matrix().forward(*arrays, *flags, with_starts=False)
     return o, last
 
 
 def _forward(arrays, flags):
     kernel = dispatch.matrix()
-    o, last, starts = kernel.forward(*arrays, flags, with_starts=True)
+    o, last, starts = kernel.forward(*arrays, *flags, with_starts=True)
     return (o, last), (arrays, flags, starts)
 
 
 def _backward(residuals, cotangents):
     (*arrays, _), flags, starts = residuals
-    return dispatch.matrix().backward(*arrays, flags, starts, *cotangents), None
+    return dispatch.matrix().backward(*arrays, *flags, starts, *cotangents), None
 
 
 _scan.defvjp(_forward, _backward)

@@ -15,28 +15,33 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.matrix import LOG_DECAY_MIN
 from ssm_jax.kernels.pallas.tpu import call, shaped
 
 # Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
 # a time, so that shorter chunks would take as long and store more states.
-_STEPS, _ROWS, _LANES = 128, 8, 128
+_STEPS, _ROWS, _LANES = 128, 16, 128
 
 
-def forward(q, k, v, log_decay, state, flags, *, with_starts):
+def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     """Returns ``(o, last, starts)``; starts are the states before the chunks, or None.
+
+    What is not finite sets the outputs that it reaches to NaN, and states, by which the
+    next chunk knows it.
 
     Args:
       q: Queries, ``(b, l, g, k)``.
       k: Keys, ``(b, l, g, k)``.
       v: Values, ``(b, l, h, v)``.
       log_decay: Log decays, ``(b, l, h)``, or None.
-      state: State before the first step, ``(b, h, k, v)``.
-      flags: `Flags` of the steps.
+      state: State before the first step, ``(b, h, k, v)``, in whose dtype sums are.
+      reset: Where segments start, ``(b, l)``, or None.
+      mask: Valid steps, ``(b, l)``, or None.
       with_starts: Whether the states before the chunks are stored.
     """
     blocks = _Blocks(q, v)
 
-    def kernel(q, k, v, decay, kept, reset, first, o, last, starts):
+    def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
         # The last state stays in VMEM until the next sequence or heads.
         @pl.when(pl.program_id(2) == 0)
         def start():
@@ -44,24 +49,26 @@ def forward(q, k, v, log_decay, state, flags, *, with_starts):
 
         if starts is not None:
             starts[0] = last[...]
-        heads = blocks.load(q, k, v, decay, kept)
         seen, outputs = _seen(blocks.size, reset), []
-        for i, head in enumerate(heads):
-            states = [last[0, n] for n in blocks.values_of(i)]
-            of_head, states = _chunk(head, states, seen)
-            outputs += of_head
-            for n, after in zip(blocks.values_of(i), states, strict=True):
-                last[0, n] = after
-        o[0] = _side_by_side(outputs)
+        for i, head in enumerate(blocks.heads(q, k, v, decay)):
+            rows = blocks.values_of(i)
+            states, marks = _find(head, [last[0, n] for n in rows], seen, valid)
+            of_head, states = _chunk(head, states, seen, marks)
+            for n, y, after, flags in zip(
+                rows, of_head, states, marks.values, strict=True
+            ):
+                outputs.append(_mark(flags.reached, y))
+                last[0, n] = _mark(flags.after, after)
+        o[0] = _side_by_side(outputs).astype(o.dtype)
 
-    starts = (shaped(q, blocks.starts_shape), blocks.starts)
+    starts = (shaped(state, blocks.starts_shape), blocks.starts)
     o, last, starts = call(
         kernel,
         blocks.grid,
-        [*blocks.operands(q, k, v, log_decay, flags), (state, blocks.state)],
+        [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
         [
-            (shaped(q, blocks.values_shape), blocks.values),
-            (shaped(q, state.shape), blocks.state),
+            (shaped(v, blocks.values_shape), blocks.values),
+            (shaped(state, state.shape), blocks.state),
             starts if with_starts else (None, blocks.starts),
         ],
         [],
@@ -69,11 +76,11 @@ def forward(q, k, v, log_decay, state, flags, *, with_starts):
     return o.reshape(v.shape), last, starts
 
 
-def backward(q, k, v, log_decay, flags, starts, o_gradient, last_gradient):
+def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
     blocks = _Blocks(q, v, reverse=True)
 
-    def kernel(q, k, v, decay, kept, reset, starts, of_o, of_last, *of_arguments):
+    def kernel(q, k, v, decay, reset, valid, starts, of_o, of_last, *of_arguments):
         of_q, of_k, of_v, of_decay, of_state = of_arguments
 
         # The gradient in the state before a chunk stays in VMEM, as the state does.
@@ -81,43 +88,64 @@ def backward(q, k, v, log_decay, flags, starts, o_gradient, last_gradient):
         def start():
             of_state[...] = of_last[...]
 
-        heads = blocks.load(q, k, v, decay, kept)
-        seen = _seen(blocks.size, reset)
+        seen, gradients = _seen(blocks.size, reset), []
         of_outputs = blocks.split_values(blocks.zero_after_end(of_o[0]))
-        gradients = []
-        for i, head in enumerate(heads):
+        for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.values_of(i)
-            states = [starts[0, 0, n] for n in rows]
-            _, pull_back = jax.vjp(partial(_chunk, seen=seen), head, states)
-            of_after = [of_state[0, n] for n in rows]
-            of_head, of_states = pull_back((of_outputs[i], of_after))
+            states, marks = _find(head, [starts[0, 0, n] for n in rows], seen, valid)
+            # As of `nan_where`: what depends on NaN has no gradient.
+            of_results = (
+                [
+                    _mark(
+                        jnp.where(y != 0, flags.reached, 0), y.astype(states[0].dtype)
+                    )
+                    for y, flags in zip(of_outputs[i], marks.values, strict=True)
+                ],
+                [
+                    _mark(
+                        jnp.where(of_state[0, n] != 0, flags.after, 0), of_state[0, n]
+                    )
+                    for n, flags in zip(rows, marks.values, strict=True)
+                ],
+            )
+            one_chunk = partial(_chunk, seen=seen, marks=marks)
+            _, pull_back = jax.vjp(one_chunk, head, states)
+            of_head, of_states = pull_back(of_results)
             gradients.append(of_head)
             for n, of_before in zip(rows, of_states, strict=True):
                 of_state[0, n] = of_before
-        blocks.store(gradients, of_q, of_k, of_v, of_decay, kept)
+        of_q[0] = _side_by_side([head.q for head in gradients])
+        of_k[0] = _side_by_side([head.k for head in gradients])
+        of_v[0] = _side_by_side([x for head in gradients for x in head.v])
+        if of_decay is not None:
+            of_rows = [x for head in gradients for x in head.decay]
+            for n, of_row in enumerate(of_rows):
+                of_decay[0, 0, n : n + 1] = of_row
 
-    keys = (shaped(q, blocks.keys_shape), blocks.keys)
-    decays = shaped(q, blocks.decays_shape)
+    decays = shaped(starts, blocks.decays_shape)
     of_q, of_k, of_v, of_decay, of_state = call(
         kernel,
         blocks.grid,
         [
-            *blocks.operands(q, k, v, log_decay, flags),
+            *blocks.operands(q, k, v, log_decay, reset, mask),
             (starts, blocks.starts),
             (o_gradient.reshape(blocks.values_shape), blocks.values),
             (last_gradient, blocks.state),
         ],
         [
-            keys,
-            keys,
-            (shaped(q, blocks.values_shape), blocks.values),
+            (shaped(q, blocks.keys_shape), blocks.keys),
+            (shaped(k, blocks.keys_shape), blocks.keys),
+            (shaped(v, blocks.values_shape), blocks.values),
             (None if log_decay is None else decays, blocks.decays),
-            (shaped(q, last_gradient.shape), blocks.state),
+            (shaped(starts, last_gradient.shape), blocks.state),
         ],
         [],
     )
     if log_decay is not None:
         of_decay = blocks.steps_first(of_decay)
+    # A state that is not finite was replaced by zeros.
+    finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
+    of_state = jnp.where(finite, of_state, 0)
     of_arrays = of_q.reshape(q.shape), of_k.reshape(k.shape), of_v.reshape(v.shape)
     return *of_arrays, of_decay, of_state
 
@@ -154,6 +182,36 @@ class _Seen(NamedTuple):
     across: Any
 
 
+class _OfValues(NamedTuple):
+    """Marks of a head of values, 1 or 0.
+
+    Attributes:
+      v: Which values are zeros, ``(c, 1)``.
+      decay: Which log decays are, ``(1, c)``, or None.
+      reached: Which outputs are not finite, ``(c, 1)``.
+      after: Whether the state after the chunk is not, ``(1, 1)``.
+    """
+
+    v: Any
+    decay: Any
+    reached: Any
+    after: Any
+
+
+class _Marks(NamedTuple):
+    """What is replaced in a chunk of a head of keys, 1 or 0.
+
+    Attributes:
+      q: Which queries are zeros, ``(c, 1)``.
+      k: Which keys are, ``(c, 1)``.
+      values: The marks of each head of values.
+    """
+
+    q: Any
+    k: Any
+    values: Any
+
+
 def _seen(size, reset):
     step, other = _indices(size)
     if reset is None:
@@ -161,38 +219,76 @@ def _seen(size, reset):
     resets = reset[0]
     # By comparison, so that no weight across a reset depends on a decay.
     segment = jnp.sum(jnp.where(other <= step, resets, 0), 1, keepdims=True)
-    of_other = jnp.sum(jnp.where(step <= other, _column(resets), 0), 0, keepdims=True)
     last = jnp.sum(resets, 1, keepdims=True)
     return _Seen(
-        (other <= step) & (segment == of_other),
+        (other <= step) & (segment == _row(segment)),
         segment == 0,
         segment == last,
         last == 0,
     )
 
 
-def _chunk(head, states, seen):
+def _find(head, states, seen, valid):
+    """Returns states with zeros for those that are not finite, and the `_Marks`."""
+    padding, padding_row = 0, 0
+    if valid is not None:
+        padding_row = 1 - valid[0]
+        padding = _column(padding_row)
+    bad_q, bad_k, finite, values = _bad(head.q), _bad(head.k), [], []
+    for i, (v, state) in enumerate(zip(head.v, states, strict=True)):
+        bad_v, before = _bad(v), jnp.max(_bad(state), 0, keepdims=True)
+        bad, decay = _row(jnp.maximum(bad_k, bad_v)), None
+        if head.decay is not None:
+            # The smallest of them may be -inf.
+            bad_decay = jnp.where(head.decay[i] < jnp.inf, 0, 1).astype(bad.dtype)
+            bad = jnp.maximum(bad, bad_decay)
+            decay = jnp.maximum(bad_decay, padding_row)
+        # Nothing reads what is not finite at padding.
+        bad = bad * (1 - padding_row)
+        reached = jnp.max(jnp.where(seen.steps, bad, 0), 1, keepdims=True)
+        seen_before = (
+            before if seen.before is None else jnp.where(seen.before, before, 0)
+        )
+        reached = jnp.maximum(reached, seen_before)
+        values.append(
+            _OfValues(
+                jnp.maximum(bad_v, padding),
+                decay,
+                jnp.maximum(reached, bad_q),
+                reached[-1:],
+            )
+        )
+        finite.append(_zero_where(before, state))
+    return finite, _Marks(bad_q, jnp.maximum(bad_k, padding), values)
+
+
+def _chunk(head, states, seen, marks):
     """Evaluates a chunk as `ssm_jax.kernels.matrix` does, of arrays of two axes.
 
     Args:
       head: A head of keys and its values.
       states: State of each of them before the chunk, ``(k, v)``.
       seen: What its steps see.
+      marks: What is replaced by zeros.
 
     Returns:
       Outputs of each of them, ``(c, v)``, and the states after the chunk.
     """
-    q, k, (step, other) = head.q, head.k, _indices(len(head.q))
+    dtype, (step, other) = states[0].dtype, _indices(len(head.q))
+    q = _zero_where(marks.q, head.q.astype(dtype))
+    k = _zero_where(marks.k, head.k.astype(dtype))
     products = jnp.where(seen.steps, _dot(q, k, 1, 1), 0)
     k_after = k if seen.after is None else jnp.where(seen.after, k, 0)
     outputs, after = [], []
-    for i, (v, state) in enumerate(zip(head.v, states, strict=True)):
+    for i, (flags, state) in enumerate(zip(marks.values, states, strict=True)):
+        v = _zero_where(flags.v, head.v[i].astype(dtype))
         scores, reading, written, left = products, q, v, state
         if head.decay is not None:
-            decay = head.decay[i]
+            decay = jnp.maximum(head.decay[i], LOG_DECAY_MIN)
+            decay = jnp.where(flags.decay > 0, 0, decay)
             until = jnp.where(other <= step, decay, 0)
             # Of each pair of steps, the decays after the one up to the other.
-            sums = _dot(until, (other < step).astype(decay.dtype), 1, 0)
+            sums = _dot(until, (other < step).astype(dtype), 1, 0)
             # Zero before the exponential, whose gradient would be infinity times zero.
             exponent = jnp.where(seen.steps, sums, 0)
             scores = jnp.exp(exponent) * products
@@ -250,8 +346,7 @@ class _Blocks:
         self.keys = of_steps(together * d_key)
         self.values = of_steps(values * d_value)
         self.decays = of_rows(values)
-        self._kept = of_rows(2 * together + values)
-        self._reset = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
+        self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
         of_state = values, d_key, d_value
         self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
@@ -262,60 +357,42 @@ class _Blocks:
         self.decays_shape = b, self.grid[1], values, count * size
         self.starts_shape = b, count, heads, d_key, d_value
 
-    def operands(self, q, k, v, log_decay, flags):
+    def operands(self, q, k, v, log_decay, reset, mask):
         """Returns the operands of both passes with their specs."""
-        kept = [
-            self._steps_last(x.astype(q.dtype)) for x in (flags.q, flags.k, flags.v)
-        ]
+        if mask is None and self._length % self.size:
+            # What is after the end may be anything, also NaN.
+            mask = jnp.ones_like(q[..., 0, 0], bool)
         if log_decay is not None:
-            log_decay = self._steps_last(log_decay)
-        reset = flags.reset
-        if reset is not None:
-            reset = self._pad(reset.astype(q.dtype))[:, None]
+            log_decay = jnp.swapaxes(self._pad(log_decay), 1, 2)
+            log_decay = log_decay.reshape(self.decays_shape)
+
+        def row(flags):
+            return (
+                None if flags is None else self._pad(flags.astype(jnp.float32))[:, None]
+            )
+
         return [
             (q.reshape(self.keys_shape), self.keys),
             (k.reshape(self.keys_shape), self.keys),
             (v.reshape(self.values_shape), self.values),
             (log_decay, self.decays),
-            (jnp.concatenate(kept, 2), self._kept),
-            (reset, self._reset),
+            (row(reset), self._row),
+            (row(mask), self._row),
         ]
 
-    def load(self, q, k, v, decay, kept):
-        """Returns the heads of keys of a block, with zeros for what is not kept."""
-        kept_q, kept_k, kept_v = self._split_kept(kept)
+    def heads(self, q, k, v, decay):
+        """Returns the heads of keys of a block."""
         values, heads = self.split_values(v[0]), []
-        for i, rows in enumerate(map(self.values_of, range(self._together))):
-            lanes = slice(i * self._d_key, (i + 1) * self._d_key)
-            heads.append(
-                _Head(
-                    _zero_unless(kept_q[i], q[0][:, lanes]),
-                    _zero_unless(kept_k[i], k[0][:, lanes]),
-                    [
-                        _zero_unless(kept_v[n], x)
-                        for n, x in zip(rows, values[i], strict=True)
-                    ],
-                    None if decay is None else [decay[0, 0, n : n + 1] for n in rows],
-                )
+        for i in range(self._together):
+            lanes, rows = (
+                slice(i * self._d_key, (i + 1) * self._d_key),
+                self.values_of(i),
             )
+            decays = None
+            if decay is not None:
+                decays = [decay[0, 0, n : n + 1] for n in rows]
+            heads.append(_Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
         return heads
-
-    def store(self, gradients, of_q, of_k, of_v, of_decay, kept):
-        """Writes the gradients of heads of keys, zero for what was not kept."""
-        kept_q, kept_k, kept_v = self._split_kept(kept)
-        heads = range(self._together)
-        of_q[0] = _side_by_side(
-            [_zero_unless(kept_q[i], gradients[i].q) for i in heads]
-        )
-        of_k[0] = _side_by_side(
-            [_zero_unless(kept_k[i], gradients[i].k) for i in heads]
-        )
-        values = [x for head in gradients for x in head.v]
-        of_v[0] = _side_by_side(list(map(_zero_unless, kept_v, values)))
-        if of_decay is not None:
-            rows = [x for head in gradients for x in head.decay]
-            for n, row in enumerate(rows):
-                of_decay[0, 0, n : n + 1] = row
 
     def split_values(self, x):
         """Returns the values ``(c, v)`` of each head of keys in a block."""
@@ -345,19 +422,8 @@ class _Blocks:
         x = x[..., : self._length].reshape(b, blocks * rows, self._length)
         return jnp.swapaxes(x, 1, 2)
 
-    def _steps_last(self, x):
-        """Returns ``(b, l, n)`` by blocks of heads, ``(b, blocks, n / blocks, l)``."""
-        x = jnp.swapaxes(self._pad(x), 1, 2)
-        return x.reshape(x.shape[0], self.grid[1], -1, x.shape[-1])
-
     def _pad(self, x):
         return pad_axis(x, 1, after=self.grid[2] * self.size - self._length)
-
-    def _split_kept(self, kept):
-        """Returns the flags of queries, of keys and of values as columns."""
-        n, rows = self._together, kept.shape[2]
-        columns = [_column(kept[0, 0, i : i + 1]) for i in range(rows)]
-        return columns[:n], columns[n : 2 * n], columns[2 * n :]
 
 
 def _indices(size):
@@ -369,13 +435,30 @@ def _indices(size):
 
 
 def _column(row):
-    """Returns the numbers ``(1, c)`` as ``(c, 1)``; of one row no transpose is."""
+    """Returns the numbers ``(1, c)`` as ``(c, 1)``."""
     step, other = _indices(row.shape[1])
     return jnp.sum(jnp.where(step == other, row, 0), 1, keepdims=True)
 
 
-def _zero_unless(kept, x):
-    return jnp.where(jnp.broadcast_to(kept, x.shape) > 0, x, 0)
+def _row(column):
+    """Returns the numbers ``(c, 1)`` as ``(1, c)``."""
+    step, other = _indices(column.shape[0])
+    return jnp.sum(jnp.where(step == other, column, 0), 0, keepdims=True)
+
+
+def _bad(x):
+    """Returns 1 for the rows with a number that is not finite, else 0: ``(c, 1)``."""
+    # Not of a maximum of the numbers, which on TPUs may ignore NaN.
+    bad = jnp.where(jnp.abs(x.astype(jnp.float32)) < jnp.inf, 0.0, 1.0)
+    return jnp.max(bad, 1, keepdims=True)
+
+
+def _zero_where(flags, x):
+    return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, 0, x)
+
+
+def _mark(flags, x):
+    return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, jnp.nan, x)
 
 
 def _side_by_side(arrays):
