@@ -57,6 +57,8 @@ CASES = {
     # Of the kernel for TPUs: a chunk of 8 steps, and three of 128 with blocks of heads.
     "short": Case(5, 2, 2),
     "blocks": Case(300, 4, 1, size=(64, 32)),
+    # Two blocks of values share their keys.
+    "split": Case(20, 1, 16, size=(128, 64)),
 }
 
 DECAYS = {
@@ -142,7 +144,16 @@ def assert_is_defined(case, arrays, reset, mask, rng):
     tiered(
         CASES,
         ("one",),
-        full=("one", "none", "entry", "delta", "not shared", "large", "blocks"),
+        full=(
+            "one",
+            "none",
+            "entry",
+            "delta",
+            "not shared",
+            "large",
+            "blocks",
+            "split",
+        ),
     ),
 )
 def test_methods_equal_the_definition(case):

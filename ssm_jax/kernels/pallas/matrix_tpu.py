@@ -2,8 +2,8 @@
 
 Steps are sublanes and the entries of keys or values, of one head after the other, are
 lanes: the arrays of a layer before they are divided into heads, which are then not
-transposed. Decays and flags have their steps in the lanes. A register of 8 x 128 would
-hold as few as 8 of their numbers otherwise.
+transposed. Decays and flags have their steps in the lanes: in the sublanes, a register
+of 8 x 128 would hold as few as 8 of their numbers.
 """
 
 import math
@@ -19,8 +19,13 @@ from ssm_jax.kernels.matrix import LOG_DECAY_MIN
 from ssm_jax.kernels.pallas.tpu import call, shaped
 
 # Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
-# a time, so that shorter chunks would take as long and store more states.
+# a time, so that shorter chunks would take as long and store more states. Registers
+# have 8 rows of 128 lanes, of bfloat16 twice as many rows.
 _STEPS, _ROWS, _LANES = 128, 16, 128
+
+# Most entries of the states of a block: of 32 heads of Mamba-2 they, their gradients
+# and their values would not fit in VMEM.
+_ENTRIES = 2**17
 
 
 def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
@@ -89,23 +94,20 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             of_state[...] = of_last[...]
 
         seen, gradients = _seen(blocks.size, reset), []
-        of_outputs = blocks.split_values(blocks.zero_after_end(of_o[0]))
+        of_y = blocks.zero_after_end(of_o[0]).astype(of_state.dtype)
+        of_y = blocks.split_values(of_y)
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.values_of(i)
             states, marks = _find(head, [starts[0, 0, n] for n in rows], seen, valid)
-            # As of `nan_where`: what depends on NaN has no gradient.
+            of_after = [of_state[0, n] for n in rows]
             of_results = (
                 [
-                    _mark(
-                        jnp.where(y != 0, flags.reached, 0), y.astype(states[0].dtype)
-                    )
-                    for y, flags in zip(of_outputs[i], marks.values, strict=True)
+                    _mark_dependent(x.reached, y)
+                    for x, y in zip(marks.values, of_y[i], strict=True)
                 ],
                 [
-                    _mark(
-                        jnp.where(of_state[0, n] != 0, flags.after, 0), of_state[0, n]
-                    )
-                    for n, flags in zip(rows, marks.values, strict=True)
+                    _mark_dependent(x.after, y)
+                    for x, y in zip(marks.values, of_after, strict=True)
                 ],
             )
             one_chunk = partial(_chunk, seen=seen, marks=marks)
@@ -114,15 +116,15 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             gradients.append(of_head)
             for n, of_before in zip(rows, of_states, strict=True):
                 of_state[0, n] = of_before
-        of_q[0] = _side_by_side([head.q for head in gradients])
-        of_k[0] = _side_by_side([head.k for head in gradients])
+        of_q[0, 0] = _side_by_side([head.q for head in gradients]).astype(of_q.dtype)
+        of_k[0, 0] = _side_by_side([head.k for head in gradients]).astype(of_k.dtype)
         of_v[0] = _side_by_side([x for head in gradients for x in head.v])
         if of_decay is not None:
             of_rows = [x for head in gradients for x in head.decay]
             for n, of_row in enumerate(of_rows):
                 of_decay[0, 0, n : n + 1] = of_row
 
-    decays = shaped(starts, blocks.decays_shape)
+    decays, parts = shaped(starts, blocks.decays_shape), blocks.parts_shape
     of_q, of_k, of_v, of_decay, of_state = call(
         kernel,
         blocks.grid,
@@ -133,8 +135,8 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (last_gradient, blocks.state),
         ],
         [
-            (shaped(q, blocks.keys_shape), blocks.keys),
-            (shaped(k, blocks.keys_shape), blocks.keys),
+            (shaped(q if blocks.splits == 1 else starts, parts), blocks.parts),
+            (shaped(k if blocks.splits == 1 else starts, parts), blocks.parts),
             (shaped(v, blocks.values_shape), blocks.values),
             (None if log_decay is None else decays, blocks.decays),
             (shaped(starts, last_gradient.shape), blocks.state),
@@ -146,8 +148,11 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
     # A state that is not finite was replaced by zeros.
     finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
     of_state = jnp.where(finite, of_state, 0)
-    of_arrays = of_q.reshape(q.shape), of_k.reshape(k.shape), of_v.reshape(v.shape)
-    return *of_arrays, of_decay, of_state
+    of_q, of_k = (
+        jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
+        for of_x, x in ((of_q, q), (of_k, k))
+    )
+    return of_q, of_k, of_v.reshape(v.shape), of_decay, of_state
 
 
 class _Head(NamedTuple):
@@ -246,19 +251,12 @@ def _find(head, states, seen, valid):
         # Nothing reads what is not finite at padding.
         bad = bad * (1 - padding_row)
         reached = jnp.max(jnp.where(seen.steps, bad, 0), 1, keepdims=True)
-        seen_before = (
-            before if seen.before is None else jnp.where(seen.before, before, 0)
-        )
-        reached = jnp.maximum(reached, seen_before)
-        values.append(
-            _OfValues(
-                jnp.maximum(bad_v, padding),
-                decay,
-                jnp.maximum(reached, bad_q),
-                reached[-1:],
-            )
-        )
         finite.append(_zero_where(before, state))
+        if seen.before is not None:
+            before = jnp.where(seen.before, before, 0)
+        reached, v_zero = jnp.maximum(reached, before), jnp.maximum(bad_v, padding)
+        of_outputs = jnp.maximum(reached, bad_q)
+        values.append(_OfValues(v_zero, decay, of_outputs, reached[-1:]))
     return finite, _Marks(bad_q, jnp.maximum(bad_k, padding), values)
 
 
@@ -310,7 +308,9 @@ class _Blocks:
     Attributes:
       size: Number of steps of a chunk, ``c``.
       grid: Numbers of sequences, of blocks of heads and of chunks.
+      splits: Number of blocks of values that share a head of keys.
       keys: Blocks of ``(b, l, g k)``.
+      parts: Blocks of ``(b, splits, l, g k)``, of each block of values.
       values: Blocks of ``(b, l, h v)``.
       decays: Blocks of ``(b, blocks of heads, heads of values, l)``.
       state: Blocks of ``(b, h, k, v)``.
@@ -319,33 +319,35 @@ class _Blocks:
 
     def __init__(self, q, v, *, reverse=False):
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
-        self._length, self._shared = length, heads // groups
-        self._d_key, self._d_value, self._reverse = d_key, d_value, reverse
+        self._length, self._reverse = length, reverse
+        self._d_key, self._d_value = d_key, d_value
         self.size = size = min(_STEPS, -(-length // _ROWS) * _ROWS)
-        # The fewest heads whose entries are whole registers, or all heads.
-        together = self._together = next(
-            n
-            for n in range(1, groups + 1)
-            if n == groups
-            or groups % n == 0
-            and n * math.gcd(d_key, self._shared * d_value) % _LANES == 0
-        )
-        count = pl.cdiv(length, size)
-        self.grid = b, groups // together, count
-        values = together * self._shared
+        together = self._together = _heads_together(groups, d_key, heads * d_value)
+        splits = self.splits = 1
+        if together == 1:
+            splits = self.splits = _splits(groups, heads // groups, d_key, d_value)
+        self._shared = heads // groups // splits
+        count, values = pl.cdiv(length, size), together * self._shared
+        self.grid = b, groups // together * splits, count
 
         def at(n):
             return count - 1 - n if reverse else n
 
-        def of_steps(width):
-            return pl.BlockSpec((1, size, width), lambda i, j, n: (i, at(n), j))
+        def group(j):
+            return jax.lax.div(j, splits)
 
-        def of_rows(rows):
-            return pl.BlockSpec((1, 1, rows, size), lambda i, j, n: (i, j, 0, at(n)))
-
-        self.keys = of_steps(together * d_key)
-        self.values = of_steps(values * d_value)
-        self.decays = of_rows(values)
+        width = together * d_key
+        self.keys = pl.BlockSpec((1, size, width), lambda i, j, n: (i, at(n), group(j)))
+        self.parts = pl.BlockSpec(
+            (1, 1, size, width),
+            lambda i, j, n: (i, jax.lax.rem(j, splits), at(n), group(j)),
+        )
+        self.values = pl.BlockSpec(
+            (1, size, values * d_value), lambda i, j, n: (i, at(n), j)
+        )
+        self.decays = pl.BlockSpec(
+            (1, 1, values, size), lambda i, j, n: (i, j, 0, at(n))
+        )
         self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
         of_state = values, d_key, d_value
         self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
@@ -353,6 +355,7 @@ class _Blocks:
             (1, 1, *of_state), lambda i, j, n: (i, at(n), j, 0, 0)
         )
         self.keys_shape = b, length, groups * d_key
+        self.parts_shape = b, splits, length, groups * d_key
         self.values_shape = b, length, heads * d_value
         self.decays_shape = b, self.grid[1], values, count * size
         self.starts_shape = b, count, heads, d_key, d_value
@@ -367,9 +370,8 @@ class _Blocks:
             log_decay = log_decay.reshape(self.decays_shape)
 
         def row(flags):
-            return (
-                None if flags is None else self._pad(flags.astype(jnp.float32))[:, None]
-            )
+            if flags is not None:
+                return self._pad(flags.astype(jnp.float32))[:, None]
 
         return [
             (q.reshape(self.keys_shape), self.keys),
@@ -384,11 +386,8 @@ class _Blocks:
         """Returns the heads of keys of a block."""
         values, heads = self.split_values(v[0]), []
         for i in range(self._together):
-            lanes, rows = (
-                slice(i * self._d_key, (i + 1) * self._d_key),
-                self.values_of(i),
-            )
-            decays = None
+            lanes = slice(i * self._d_key, (i + 1) * self._d_key)
+            rows, decays = self.values_of(i), None
             if decay is not None:
                 decays = [decay[0, 0, n : n + 1] for n in rows]
             heads.append(_Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
@@ -426,6 +425,26 @@ class _Blocks:
         return pad_axis(x, 1, after=self.grid[2] * self.size - self._length)
 
 
+def _heads_together(groups, d_key, d_values):
+    """Returns the fewest heads of keys whose entries are whole registers, or all."""
+    width = math.gcd(d_key, d_values // groups)
+    whole = (n for n in range(1, groups) if groups % n == 0 and n * width % _LANES == 0)
+    return next(whole, groups)
+
+
+def _splits(groups, shared, d_key, d_value):
+    """Returns among how many blocks the values of a head of keys are divided."""
+    entries = d_key * -(-d_value // _LANES) * _LANES
+    splits = 1
+    for n in range(1, shared + 1):
+        heads = shared // n
+        if shared % n == 0 and (groups * n == 1 or heads * d_value % _LANES == 0):
+            splits = n
+            if heads * entries <= _ENTRIES:
+                break
+    return splits
+
+
 def _indices(size):
     """Returns the number of the row and of the column of each of ``(c, c)`` entries."""
     return (
@@ -448,9 +467,9 @@ def _row(column):
 
 def _bad(x):
     """Returns 1 for the rows with a number that is not finite, else 0: ``(c, 1)``."""
-    # Not of a maximum of the numbers, which on TPUs may ignore NaN.
-    bad = jnp.where(jnp.abs(x.astype(jnp.float32)) < jnp.inf, 0.0, 1.0)
-    return jnp.max(bad, 1, keepdims=True)
+    # TPUs may compare no bfloat16, and their maximum may ignore NaN.
+    x = jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+    return jnp.max(jnp.where(x < jnp.inf, 0.0, 1.0), 1, keepdims=True)
 
 
 def _zero_where(flags, x):
@@ -459,6 +478,11 @@ def _zero_where(flags, x):
 
 def _mark(flags, x):
     return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, jnp.nan, x)
+
+
+def _mark_dependent(flags, gradient):
+    """Returns a gradient, NaN in what is NaN unless it is 0, as of `nan_where`."""
+    return _mark(jnp.where(gradient != 0, flags, 0), gradient)
 
 
 def _side_by_side(arrays):
