@@ -120,18 +120,17 @@ def assert_near(values, expected, tolerance):
     np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance * largest)
 
 
-def methods_of(case):
-    """Returns the methods that a case has."""
-    has_kernel = case.decay != "entry" and not case.delta
-    return (*METHODS, "pallas") if has_kernel else METHODS
+def has_kernel(case):
+    """Whether the kernel in Pallas evaluates a case."""
+    return case.decay != "entry" and not case.delta
 
 
-def assert_is_defined(case, arrays, reset, mask, rng):
-    """Compares values and gradients of all methods with the definition."""
+def assert_is_defined(case, arrays, reset, mask, rng, methods):
+    """Compares values and gradients of methods with the definition."""
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
     o, last, gradient = oracle_matrix.matrix_recurrence(arrays, reset, mask, *weights)
     tolerance, of_gradient = (2e-5, 1e-4) if case.delta else (5e-6, 2e-5)
-    for method in methods_of(case):
+    for method in methods:
         given = evaluate(arrays, weights, reset, mask, method)
         assert_near(given[0], o, tolerance)
         assert_near(given[1], last, tolerance)
@@ -142,25 +141,43 @@ def assert_is_defined(case, arrays, reset, mask, rng):
 @pytest.mark.parametrize(
     "case",
     tiered(
-        CASES,
-        ("one",),
-        full=(
-            "one",
-            "none",
-            "entry",
-            "delta",
-            "not shared",
-            "large",
-            "blocks",
-            "split",
-        ),
+        CASES, ("one",), full=("one", "none", "entry", "delta", "not shared", "large")
     ),
 )
 def test_methods_equal_the_definition(case):
+    are_defined(case, METHODS)
+
+
+# Most of a test is to compile its interpreted kernel.
+@pytest.mark.parametrize(
+    "case",
+    tiered(
+        {name: case for name, case in CASES.items() if has_kernel(case)},
+        (),
+        full=("none", "head", "short", "blocks", "split"),
+    ),
+)
+def test_kernel_equals_the_definition(case):
+    are_defined(case, ("pallas",))
+
+
+def are_defined(case, methods):
+    """Compares methods with the definition for all kinds of decays."""
     rng = np.random.default_rng(0)
     for kind in DECAYS if case.decay != "none" else ("zero",):
         arrays = problem(case, rng, kind)
-        assert_is_defined(case, arrays, *flags(case, rng), rng)
+        assert_is_defined(case, arrays, *flags(case, rng), rng, methods)
+
+
+def test_value_of_the_kernel_is_the_definition():
+    case, rng = Case(5, 1), np.random.default_rng(0)
+    arrays, (reset, mask) = problem(case, rng), flags(case, rng)
+    weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
+    o, last, _ = oracle_matrix.matrix_recurrence(arrays, reset, mask, *weights)
+    run = jax.jit(partial(matrix_recurrence, **arrays, method="pallas"))
+    given = run(reset=reset, mask=mask)
+    assert_near(given[0], o, 5e-6)
+    assert_near(given[1], last, 5e-6)
 
 
 LENGTHS = (1, 7, 33, 100, 250, 400)
@@ -173,6 +190,9 @@ LENGTHS = (1, 7, 33, 100, 250, 400)
 def test_methods_equal_the_definition_on_random_draws(decay, delta):
     """84 of each of 6 kinds; pieces of a sequence carry the state."""
     rng = np.random.default_rng(1)
+    methods = METHODS
+    if has_kernel(Case(1, decay=decay, delta=delta)):
+        methods = (*METHODS, "pallas")
     for length in LENGTHS:
         for groups, shared in ((2, 1), (1, 3)):
             case = Case(length, groups, shared, decay, delta)
@@ -183,14 +203,22 @@ def test_methods_equal_the_definition_on_random_draws(decay, delta):
                 steps = np.arange(length)
                 end = rng.integers(1, length, endpoint=True)
                 mask = mask & (steps < end)
-                assert_is_defined(case, arrays, reset, mask, rng)
-                assert_pieces_equal_the_whole(case, arrays, reset, mask, steps, rng)
+                assert_is_defined(case, arrays, reset, mask, rng, methods)
+                assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng, methods)
 
 
-def assert_pieces_equal_the_whole(case, arrays, reset, mask, steps, rng):
+@pytest.mark.full
+def test_pieces_of_the_kernel_equal_the_whole():
+    case, rng = Case(300, 1, 2), np.random.default_rng(10)
+    arrays, flags_of_case = problem(case, rng, "slow"), flags(case, rng)
+    steps = np.arange(case.length)
+    assert_pieces_equal_the_whole(arrays, *flags_of_case, steps, rng, ("pallas",))
+
+
+def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng, methods):
     weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
     cuts = np.sort(rng.integers(0, len(steps), 3, endpoint=True))
-    for method in methods_of(case):
+    for method in methods:
         o, last, _ = evaluate(arrays, weights, reset, mask, method)
         state, outputs = arrays["state"], np.zeros_like(o)
         for start, end in zip([0, *cuts], [*cuts, len(steps)], strict=True):
@@ -208,6 +236,16 @@ def assert_pieces_equal_the_whole(case, arrays, reset, mask, steps, rng):
 def test_gradient_across_a_reset_is_exactly_zero(case):
     if case.length < 30:
         pytest.skip("is too short for the reset")
+    gradient_across_a_reset_is_zero(case, METHODS[1:])
+
+
+@pytest.mark.full
+def test_gradient_of_the_kernel_across_a_reset_is_exactly_zero():
+    gradient_across_a_reset_is_zero(CASES["head"], ("pallas",))
+
+
+def gradient_across_a_reset_is_zero(case, methods):
+    """Checks the gradients in the steps of one segment of what another one returns."""
     rng = np.random.default_rng(2)
     arrays = problem(case, rng, "slow")
     reset = np.tile(np.arange(case.length) == 20, (B, 1))
@@ -217,7 +255,7 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
     for after in (True, False):
         seen = (np.arange(case.length) >= 20) == after
         weights = weight * seen[:, None, None], last * after
-        for method in methods_of(case)[1:]:
+        for method in methods:
             *_, gradient = evaluate(arrays, weights, reset, mask, method)
             for name in gradient.keys() - {"state"}:
                 if arrays[name] is None:
