@@ -209,7 +209,9 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "target", None, "Of costs, pallas and matrix_costs, as `compile` takes it."
     )
-    flags.DEFINE_list("methods", None, "Of pallas (default: `pallas,auto`).")
+    flags.DEFINE_list(
+        "methods", None, "Of pallas and matrix_costs (default: `pallas` and `auto`)."
+    )
     flags.DEFINE_string("output", None, "JSON file for the rows and the machine.")
     flags.DEFINE_string("markdown", None, "Markdown file for the page of the suite.")
     flags.DEFINE_string("figure", None, "PNG file for the throughput by length.")

@@ -29,6 +29,7 @@ from ssm_jax.kernels import (
     plan,
 )
 from ssm_jax.kernels.input_dependent import evaluate_chunks
+from ssm_jax.kernels.matrix import MatrixMethod
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree
@@ -299,71 +300,95 @@ def pallas_rows(
                     )
 
 
-def matrix_cost_rows(length: int, *, target: str) -> Iterator[Row]:
+def matrix_cost_rows(
+    length: int, *, target: str, methods: Sequence[MatrixMethod] = ("auto", "pallas")
+) -> Iterator[Row]:
     """Counts what `matrix_recurrence` moves and multiplies, compiled for a target.
 
     Args:
       length: Number of steps.
       target: Text of a target of `ssm_jax.aot`.
+      methods: Methods; the kernel in Pallas is compiled for TPUs alone, for which
+        ``"pallas"`` alone is compiled far faster.
 
     Yields:
       A row for each kind of decay and size of 16 heads in 8 sequences, of the values
-      and of the values with their gradients, in float32. ``ratio`` is the bytes that
-      kernels read and write over those of the arguments, the results and the states of
-      the chunks, each read or written once (of the gradients, those of the states and
-      of their cotangents). ``flops_ratio`` is the multiplications and additions of all
-      products of matrices over those of the products of a chunk: queries and keys,
-      scores and values, queries and the state, keys and values; with the delta rule
-      keys and keys, keys and the state, and one solution too; three times as many with
-      the gradients. ``collectives`` is their number.
+      and of the values with their gradients, in float32; ``"pallas"`` has decays of
+      heads. For TPUs these are also evaluated of the arrays of a layer, whose heads are
+      not an axis of their own. ``ratio`` is the bytes that kernels
+      read and write over those of the arguments, the results and the states of the
+      chunks of ``"auto"``, each read or written once (of the gradients, those of the
+      states and of their cotangents). ``flops_ratio`` is the multiplications and
+      additions of all products of matrices over those of the products of a chunk:
+      queries and keys, scores and values, queries and the state, keys and values; with
+      the delta rule keys and keys, keys and the state, and one solution too; three
+      times as many with the gradients. ``collectives`` is their number.
     """
     device, platform = _load_compiler(target)
-    for what in ("head", "entry", "delta"):
-        for size in SIZES:
-            keys = _float32(device, ROWS, length, HEADS, size)
-            weights = _float32(device, ROWS, length, HEADS)
-            decays = keys if what == "entry" else weights
-            arguments = [keys, keys, keys, decays]
-            if what == "delta":
-                arguments.append(weights)
-            results = jax.eval_shape(matrix_recurrence, *arguments)
-            chunk = plan.matrix_chunk(length, size**2)
-            states = -(-length // chunk) * _n_bytes(results[1])
-            products = (4 * chunk + 4 * size) * size
-            if what == "delta":
-                products += (4 * chunk + 2 * size) * size
-            flops = ROWS * HEADS * length * products
-            n_bytes = _n_bytes((arguments, results)) + states
-            for name, function, inputs, times in (
-                ("value", matrix_recurrence, tuple(arguments), 1),
-                (
-                    "value and gradient",
-                    partial(with_gradient, matrix_recurrence),
-                    (tuple(arguments), _on_device(results, device)),
-                    3,
-                ),
-            ):
-                if times == 3:
-                    n_bytes += _n_bytes((arguments, results, arguments)) + states
-                with compiling_for(platform):
-                    traced = jax.jit(function).trace(*inputs)
-                compiled: Any = traced.lower().compile()
-                text = compiled.as_text()
-                moved = aot.bytes_moved(text)
-                yield {
-                    "what": what,
-                    "pass": name,
-                    "method": "auto",
-                    "length": length,
-                    "size": size,
-                    "moved_MiB": moved / 2**20,
-                    "ratio": moved / n_bytes,
-                    "flops_ratio": _product_flops(traced.jaxpr.jaxpr) / flops / times,
-                    "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
-                    "collectives": sum(
-                        kind.count for kind in aot.traffic(text).collectives
-                    ),
-                }
+    on_tpu = platform == "tpu"
+    for method in methods:
+        if method == "pallas" and not on_tpu:
+            continue
+        kinds = ["head"] if method == "pallas" else ["head", "entry", "delta"]
+        for what in [*kinds, *[_OF_LAYER] * on_tpu]:
+            for size in SIZES:
+                yield from _matrix_costs(length, what, size, method, device, platform)
+
+
+_OF_LAYER = "head, of a layer"
+"""Decays of heads, with arguments ``(b, l, h k)``."""
+
+
+def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]:
+    weights = _float32(device, ROWS, length, HEADS)
+    shape = ROWS, length, HEADS, size
+
+    def run(q, k, v, *others):
+        arrays = [x.reshape(shape) for x in (q, k, v)]
+        o, last = matrix_recurrence(*arrays, *others, method=method)
+        return o.reshape(v.shape), last
+
+    of_layer = ROWS, length, HEADS * size
+    keys = _float32(device, *(of_layer if what == _OF_LAYER else shape))
+    arguments = [keys, keys, keys, keys if what == "entry" else weights]
+    if what == "delta":
+        arguments.append(weights)
+    results = jax.eval_shape(run, *arguments)
+    chunk = plan.matrix_chunk(length, size**2)
+    states = -(-length // chunk) * _n_bytes(results[1])
+    products = (4 * chunk + 4 * size) * size
+    if what == "delta":
+        products += (4 * chunk + 2 * size) * size
+    flops = ROWS * HEADS * length * products
+    n_bytes = _n_bytes((arguments, results)) + states
+    for name, function, inputs, times in (
+        ("value", run, tuple(arguments), 1),
+        (
+            "value and gradient",
+            partial(with_gradient, run),
+            (tuple(arguments), _on_device(results, device)),
+            3,
+        ),
+    ):
+        if times == 3:
+            n_bytes += _n_bytes((arguments, results, arguments)) + states
+        with compiling_for(platform):
+            traced = jax.jit(function).trace(*inputs)
+        compiled: Any = traced.lower().compile()
+        text = compiled.as_text()
+        moved = aot.bytes_moved(text)
+        yield {
+            "what": what,
+            "pass": name,
+            "method": method,
+            "length": length,
+            "size": size,
+            "moved_MiB": moved / 2**20,
+            "ratio": moved / n_bytes,
+            "flops_ratio": _product_flops(traced.jaxpr.jaxpr) / flops / times,
+            "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
+            "collectives": sum(kind.count for kind in aot.traffic(text).collectives),
+        }
 
 
 def _product_flops(jaxpr) -> int:
@@ -376,7 +401,10 @@ def _product_flops(jaxpr) -> int:
             depth = math.prod(shape[axis] for axis in contracted)
             total += 2 * depth * equation.outvars[0].aval.size
         inner = sum(map(_product_flops, jaxprs_in_params(equation.params)))
-        total += equation.params.get("length", 1) * inner
+        times = equation.params.get("length", 1)
+        if "grid_mapping" in equation.params:
+            times = math.prod(equation.params["grid_mapping"].grid)
+        total += times * inner
     return total
 
 

@@ -37,14 +37,14 @@ from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps, reshard
 from ssm_jax.types import Array, Bool, Float, Steps
 
-MatrixMethod = Literal["auto", "sequential", "associative", "chunked"]
+MatrixMethod = Literal["auto", "sequential", "associative", "chunked", "pallas"]
 """Evaluation method. It affects cost and rounding, not the result."""
 
 # Of products of matrices, in full float32 also on GPUs and TPUs.
 _einsum = partial(jnp.einsum, precision="highest")
 
-# Lower bound of a log decay. Its exponential is zero, and sums of it are finite.
-_LOG_DECAY_MIN = -1e30
+LOG_DECAY_MIN = -1e30
+"""Lower bound of a log decay. Its exponential is zero, and sums of it are finite."""
 
 
 def matrix_recurrence(
@@ -94,7 +94,10 @@ def matrix_recurrence(
         within a chunk, and `jax.lax.scan` over the chunks; the gradient stores one
         state per chunk and evaluates chunks again. ``"associative"``: all chunks at
         once, after `jax.lax.associative_scan` of their states, with the most memory; of
-        the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"auto"``:
+        the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"pallas"``:
+        chunks in one kernel for TPUs, which keeps the states on the chip and is
+        interpreted on CPUs; without decays of entries of keys and the delta rule, and
+        without forward-mode derivative. ``"auto"``:
         ``"sequential"`` for a single step, else ``"chunked"``; on CPUs small heads are
         evaluated step by step where no derivative is taken.
 
@@ -107,8 +110,9 @@ def matrix_recurrence(
 
     Raises:
       ValueError: An array is not floating-point, flags are not boolean, the shapes do
-        not match, ``method`` is unknown, or a log decay is positive. Values that are
-        traced are not known; there it is not checked.
+        not match, ``method`` is unknown or has no kernel for these arrays or this
+        platform, or a log decay is positive. Values that are traced are not known;
+        there it is not checked.
 
     Example:
       >>> q = k = jnp.ones((3, 1, 1))
@@ -131,6 +135,8 @@ def matrix_recurrence(
             f"`method` must be one of {list(get_args(MatrixMethod))}, got {method!r}; "
             "'auto' chooses by the length."
         )
+    if method == "pallas":
+        _check_kernel(k, log_decay, beta)
     return _evaluate(q, k, v, log_decay, beta, state, reset, mask, method=method)
 
 
@@ -196,6 +202,19 @@ def _check_not_positive(log_decay):
         )
 
 
+def _check_kernel(k, log_decay, beta):
+    what = None
+    if beta is not None:
+        what = "the delta rule"
+    elif log_decay is not None and log_decay.ndim == k.ndim:
+        what = "decays of entries of keys"
+    if what:
+        raise ValueError(
+            f"`method` must not be 'pallas' with {what}, got 'pallas'; its kernel has "
+            "decays of heads or none, or use 'auto' or 'chunked'."
+        )
+
+
 class _Inputs(NamedTuple):
     """The arguments by head of keys; ``r`` heads of values share one.
 
@@ -232,7 +251,7 @@ class _Inputs(NamedTuple):
         """
         key_decay = self.key_decay
         if key_decay is not None:
-            key_decay = jnp.maximum(key_decay, _LOG_DECAY_MIN)
+            key_decay = jnp.maximum(key_decay, LOG_DECAY_MIN)
             key_decay = jnp.where(self.k_kept[..., None], key_decay, 0)
         return self._replace(
             q=jnp.where(self.q_kept[..., None], self.q, 0),
@@ -244,6 +263,8 @@ class _Inputs(NamedTuple):
 
 @partial(jax.jit, static_argnames="method")
 def _evaluate(*arrays, method):
+    if method == "pallas":
+        return _by_kernel(*arrays)
     o, state, reached, last = unmarked_recurrence(*arrays, method=method)
     state = nan_where(last[..., None, None], state)
     return nan_where(reached[..., None], o).astype(arrays[2].dtype), state
@@ -292,19 +313,11 @@ def unmarked_recurrence(
         steps_in_value = method == "chunked" and plan.steps_give_values(
             d_key * d_value, by_entry=by_entry
         )
-    start: Any = state
-    if state is None:
-        start = jnp.zeros((*batch, heads, d_key, d_value), jnp.float32)
-        start = reshard(start, v, [*range(n_batch), n_batch + 1, None, n_batch + 2])
-    arrays: Any = q, k, v, log_decay, beta, start
-    dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
+    dtype, start = _sums(q, k, v, log_decay, beta, state)
+    arrays: Any = q, k, v, log_decay, beta
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
-    if mask is not None:
-        mask = broadcast_to_steps(mask, v[..., 0])
-    if reset is not None:
-        reset = broadcast_to_steps(reset, v[..., 0])
     q, k, v, log_decay, beta, start, reset, mask = match_varying_axes(
-        *arrays, reset, mask
+        *arrays, start, *_flags_of_steps(v, reset, mask)
     )
     bad = _not_finite(q, k, v, log_decay, beta, mask)
     before = bad.v[..., 0, :] & False
@@ -321,7 +334,7 @@ def unmarked_recurrence(
     if beta is not None:
         beta = jnp.where(v_kept, beta, 0)
     if log_decay is not None and not by_entry:
-        log_decay = jnp.where(v_kept, jnp.maximum(log_decay, _LOG_DECAY_MIN), 0)
+        log_decay = jnp.where(v_kept, jnp.maximum(log_decay, LOG_DECAY_MIN), 0)
 
     def by_group(x, axis):
         """Splits the axis of the heads of values, ``h``, into ``(g, r)``."""
@@ -355,6 +368,40 @@ def unmarked_recurrence(
     o = o.reshape(v.shape)
     after = jnp.swapaxes(after, -3, -2).reshape(*batch, heads, d_key, d_value)
     return o, after, reached, last
+
+
+def _by_kernel(q, k, v, log_decay, beta, state, reset, mask):
+    """Evaluates `matrix_recurrence` in a kernel, which marks what is not finite."""
+    # Imported where it is used: Pallas takes longer to import than all kernels.
+    from ssm_jax.kernels.pallas.matrix import matrix_scan
+
+    dtype, state = _sums(q, k, v, log_decay, beta, state)
+    if log_decay is not None:
+        log_decay = jnp.asarray(log_decay, dtype)
+    arrays = jax.tree.map(jnp.asarray, (q, k, v))
+    flags = _flags_of_steps(v, reset, mask)
+    return matrix_scan(*match_varying_axes(*arrays, log_decay, state, *flags))
+
+
+def _sums(q, k, v, log_decay, beta, state):
+    """Returns the dtype of sums and the state before the first step in it."""
+    *batch, _, heads, d_value = v.shape
+    arrays = q, k, v, log_decay, beta, state
+    dtype = common_dtype(jnp.float32, *jax.tree.leaves(arrays))
+    if state is not None:
+        return dtype, jnp.asarray(state, dtype)
+    n_batch = len(batch)
+    start = jnp.zeros((*batch, heads, k.shape[-1], d_value), dtype)
+    axes = [*range(n_batch), n_batch + 1, None, n_batch + 2]
+    return dtype, reshard(start, v, axes)
+
+
+def _flags_of_steps(v, reset, mask):
+    """Returns resets and mask of all rows, ``(*b, l)``, or None."""
+    return tuple(
+        None if flags is None else broadcast_to_steps(flags, v[..., 0])
+        for flags in (reset, mask)
+    )
 
 
 class _Bad(NamedTuple):

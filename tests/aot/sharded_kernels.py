@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from ssm_jax import aot
-from ssm_jax.kernels import compiling_for, linear_recurrence
+from ssm_jax.kernels import compiling_for, linear_recurrence, matrix_recurrence
 from ssm_jax.recurrences import SelectiveSSM
 
 SELECTIVE = SelectiveSSM()
@@ -39,6 +39,18 @@ def of_params(params, x, reset):
     return jax.grad(loss)(params)
 
 
+def of_rate(rate, q, reset):
+    """The gradient of a recurrence of matrices in a log decay that all share."""
+
+    def loss(rate):
+        x = q.reshape(*q.shape[:2], -1, 128)
+        log_decay = jnp.broadcast_to(rate, x.shape[:3])
+        o, last = matrix_recurrence(x, x, x, log_decay, reset=reset, method="pallas")
+        return jnp.sum(o**2) + jnp.sum(last)
+
+    return jax.grad(loss)(rate)
+
+
 def main(text):
     """Compiles both for all devices of a target."""
     target = aot.parse_target(text)
@@ -54,10 +66,13 @@ def main(text):
     params = jax.eval_shape(lambda: SELECTIVE.init(jax.random.key(0), width))
     x = shape((rows, length, width))
     reset = shape((rows, length), dtype=jnp.bool_)
-    for gradient, shared in (
+    programs = [
         (of_decay, shape((width,), P())),
         (of_params, jax.tree.map(lambda leaf: shape(leaf.shape, P()), params)),
-    ):
+    ]
+    if target.device.platform == "tpu":
+        programs.append((of_rate, shape((), P())))
+    for gradient, shared in programs:
         sharded = jax.shard_map(
             gradient, mesh=mesh, in_specs=(P(), rows_of, rows_of), out_specs=P()
         )

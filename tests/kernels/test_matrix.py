@@ -54,6 +54,11 @@ CASES = {
     "not shared": Case(45, 2),
     # Chunks of 64 steps.
     "large": Case(70, 1, size=(128, 128)),
+    # Of the kernel for TPUs: a chunk of 8 steps, and three of 128 with blocks of heads.
+    "short": Case(5, 2, 2),
+    "blocks": Case(300, 4, 1, size=(64, 32)),
+    # Two blocks of values share their keys.
+    "split": Case(20, 1, 16, size=(128, 64)),
 }
 
 DECAYS = {
@@ -115,8 +120,13 @@ def assert_near(values, expected, tolerance):
     np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance * largest)
 
 
-def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
-    """Compares values and gradients of all methods with the definition."""
+def has_kernel(case):
+    """Whether the kernel in Pallas evaluates a case."""
+    return case.decay != "entry" and not case.delta
+
+
+def assert_is_defined(case, arrays, reset, mask, rng, methods):
+    """Compares values and gradients of methods with the definition."""
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
     o, last, gradient = oracle_matrix.matrix_recurrence(arrays, reset, mask, *weights)
     tolerance, of_gradient = (2e-5, 1e-4) if case.delta else (5e-6, 2e-5)
@@ -135,10 +145,39 @@ def assert_is_defined(case, arrays, reset, mask, rng, methods=METHODS):
     ),
 )
 def test_methods_equal_the_definition(case):
+    are_defined(case, METHODS)
+
+
+# Most of a test is to compile its interpreted kernel.
+@pytest.mark.parametrize(
+    "case",
+    tiered(
+        {name: case for name, case in CASES.items() if has_kernel(case)},
+        (),
+        full=("none", "head", "short", "blocks", "split"),
+    ),
+)
+def test_kernel_equals_the_definition(case):
+    are_defined(case, ("pallas",))
+
+
+def are_defined(case, methods):
+    """Compares methods with the definition for all kinds of decays."""
     rng = np.random.default_rng(0)
     for kind in DECAYS if case.decay != "none" else ("zero",):
         arrays = problem(case, rng, kind)
-        assert_is_defined(case, arrays, *flags(case, rng), rng)
+        assert_is_defined(case, arrays, *flags(case, rng), rng, methods)
+
+
+def test_value_of_the_kernel_is_the_definition():
+    case, rng = Case(5, 1), np.random.default_rng(0)
+    arrays, (reset, mask) = problem(case, rng), flags(case, rng)
+    weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
+    o, last, _ = oracle_matrix.matrix_recurrence(arrays, reset, mask, *weights)
+    run = jax.jit(partial(matrix_recurrence, **arrays, method="pallas"))
+    given = run(reset=reset, mask=mask)
+    assert_near(given[0], o, 5e-6)
+    assert_near(given[1], last, 5e-6)
 
 
 LENGTHS = (1, 7, 33, 100, 250, 400)
@@ -151,6 +190,9 @@ LENGTHS = (1, 7, 33, 100, 250, 400)
 def test_methods_equal_the_definition_on_random_draws(decay, delta):
     """84 of each of 6 kinds; pieces of a sequence carry the state."""
     rng = np.random.default_rng(1)
+    methods = METHODS
+    if has_kernel(Case(1, decay=decay, delta=delta)):
+        methods = (*METHODS, "pallas")
     for length in LENGTHS:
         for groups, shared in ((2, 1), (1, 3)):
             case = Case(length, groups, shared, decay, delta)
@@ -161,14 +203,22 @@ def test_methods_equal_the_definition_on_random_draws(decay, delta):
                 steps = np.arange(length)
                 end = rng.integers(1, length, endpoint=True)
                 mask = mask & (steps < end)
-                assert_is_defined(case, arrays, reset, mask, rng)
-                assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng)
+                assert_is_defined(case, arrays, reset, mask, rng, methods)
+                assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng, methods)
 
 
-def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng):
+@pytest.mark.full
+def test_pieces_of_the_kernel_equal_the_whole():
+    case, rng = Case(300, 1, 2), np.random.default_rng(10)
+    arrays, flags_of_case = problem(case, rng, "slow"), flags(case, rng)
+    steps = np.arange(case.length)
+    assert_pieces_equal_the_whole(arrays, *flags_of_case, steps, rng, ("pallas",))
+
+
+def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng, methods):
     weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
     cuts = np.sort(rng.integers(0, len(steps), 3, endpoint=True))
-    for method in METHODS:
+    for method in methods:
         o, last, _ = evaluate(arrays, weights, reset, mask, method)
         state, outputs = arrays["state"], np.zeros_like(o)
         for start, end in zip([0, *cuts], [*cuts, len(steps)], strict=True):
@@ -186,6 +236,16 @@ def assert_pieces_equal_the_whole(arrays, reset, mask, steps, rng):
 def test_gradient_across_a_reset_is_exactly_zero(case):
     if case.length < 30:
         pytest.skip("is too short for the reset")
+    gradient_across_a_reset_is_zero(case, METHODS[1:])
+
+
+@pytest.mark.full
+def test_gradient_of_the_kernel_across_a_reset_is_exactly_zero():
+    gradient_across_a_reset_is_zero(CASES["head"], ("pallas",))
+
+
+def gradient_across_a_reset_is_zero(case, methods):
+    """Checks the gradients in the steps of one segment of what another one returns."""
     rng = np.random.default_rng(2)
     arrays = problem(case, rng, "slow")
     reset = np.tile(np.arange(case.length) == 20, (B, 1))
@@ -195,7 +255,7 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
     for after in (True, False):
         seen = (np.arange(case.length) >= 20) == after
         weights = weight * seen[:, None, None], last * after
-        for method in ("chunked", "associative"):
+        for method in methods:
             *_, gradient = evaluate(arrays, weights, reset, mask, method)
             for name in gradient.keys() - {"state"}:
                 if arrays[name] is None:
@@ -209,24 +269,40 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
 @pytest.mark.parametrize("name", tiered(["v", "q", "k", "log_decay", "beta", "state"]))
 def test_values_that_are_not_finite_reach_steps_of_their_segment(name, bad):
     """In value and gradient; a key reaches all heads of values that it serves."""
-    case, rng = CASES["delta"], np.random.default_rng(3)
-    arrays, at = problem(case, rng, "slow"), 25
-    reset = np.tile(np.arange(case.length) == 40, (B, 1))
+    not_finite_reach_their_segment(CASES["delta"], METHODS, name, bad, 25, 40)
+
+
+# From one chunk of 128 steps to the next, and back from the one after.
+@pytest.mark.full
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["v", "q", "k", "log_decay", "state"])
+def test_values_that_are_not_finite_reach_steps_across_chunks_of_the_kernel(name, bad):
+    not_finite_reach_their_segment(Case(300, 1, 2), ("pallas",), name, bad, 100, 200)
+
+
+def not_finite_reach_their_segment(case, methods, name, bad, at, end):
+    """Compares what a value at a step reaches, up to a reset, with what it should."""
+    rng = np.random.default_rng(3)
+    arrays = problem(case, rng, "slow")
+    reset = np.tile(np.arange(case.length) == end, (B, 1))
     changed = dict(arrays)
     changed[name] = arrays[name].copy()
     changed[name][(0, 0) if name == "state" else (0, at, 0)] = -bad
     reached = np.zeros((B, case.length, 2), bool)
-    steps = {"q": slice(at, at + 1), "state": slice(40)}.get(name, slice(at, 40))
+    steps = {"q": slice(at, at + 1), "state": slice(end)}.get(name, slice(at, end))
     reached[0, steps, : 2 if name in "qk" else 1] = True
     zero_decay = name == "log_decay" and bad == np.inf
     reached &= not zero_decay
     weight = np.where(reached[..., None], 0, rng.normal(size=arrays["v"].shape))
     weights = np.float32(weight), np.ones_like(arrays["state"])
     mask = np.ones_like(reset)
-    for method in METHODS:
+    for method in methods:
         o, last, gradient = evaluate(changed, weights, reset, mask, method)
         np.testing.assert_array_equal(np.any(np.isnan(o), -1), reached)
-        finite = {key: np.where(np.isfinite(x), x, 0) for key, x in changed.items()}
+        finite = {
+            key: None if x is None else np.where(np.isfinite(x), x, 0)
+            for key, x in changed.items()
+        }
         if zero_decay:
             finite[name] = np.maximum(changed[name], -1e5)
         wanted, wanted_last, wanted_gradient = evaluate(
@@ -235,35 +311,42 @@ def test_values_that_are_not_finite_reach_steps_of_their_segment(name, bad):
         assert_near(o[~reached], wanted[~reached], 1e-6)
         assert_near(last, wanted_last, 1e-6)
         for key, expected in wanted_gradient.items():
-            assert_near(gradient[key], expected, 1e-5)
+            if expected is not None:
+                assert_near(gradient[key], expected, 1e-5)
 
 
-def test_numbers_at_padding_do_not_matter():
-    case, rng = CASES["delta"], np.random.default_rng(4)
+@pytest.mark.parametrize(
+    ("case", "method"),
+    tiered([("delta", "chunked"), ("head", "pallas")], unpack=True),
+)
+def test_numbers_at_padding_do_not_matter(case, method):
+    case, rng = CASES[case], np.random.default_rng(4)
     arrays, (reset, _) = problem(case, rng), flags(case, rng)
     mask = rng.random((B, case.length)) < 0.8
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
     changed = {
         name: x
-        if name in ("q", "state")
+        if x is None or name in ("q", "state")
         else np.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, np.nan)
         for name, x in arrays.items()
     }
     for one, other in zip(
-        jax.tree.leaves(evaluate(arrays, weights, reset, mask, "chunked")),
-        jax.tree.leaves(evaluate(changed, weights, reset, mask, "chunked")),
+        jax.tree.leaves(evaluate(arrays, weights, reset, mask, method)),
+        jax.tree.leaves(evaluate(changed, weights, reset, mask, method)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.full
-def test_bfloat16_is_summed_in_float32():
-    case, rng = CASES["delta"], np.random.default_rng(5)
+@pytest.mark.parametrize(("case", "method"), [("delta", "chunked"), ("head", "pallas")])
+def test_bfloat16_is_summed_in_float32(case, method):
+    case, rng = CASES[case], np.random.default_rng(5)
     arrays = problem(case, rng, "slow")
+    arrays = {name: x for name, x in arrays.items() if x is not None}
     low = {name: jnp.asarray(x, jnp.bfloat16) for name, x in arrays.items()}
     low["state"] = arrays["state"]
-    run = jax.jit(partial(matrix_recurrence, method="chunked"))
+    run = jax.jit(partial(matrix_recurrence, method=method))
     o, last = run(**low)
     expected, expected_last = run(**{name: jnp.float32(x) for name, x in low.items()})
     assert (o.dtype, last.dtype) == (jnp.bfloat16, jnp.float32)
@@ -297,13 +380,14 @@ def test_single_steps_equal_one_call(length):
     assert_near(last, expected_last, 1e-4)
 
 
-def test_map_over_an_axis_is_that_of_a_batch():
+@pytest.mark.parametrize("method", tiered(["chunked", "pallas"]))
+def test_map_over_an_axis_is_that_of_a_batch(method):
     case, rng = CASES["none"], np.random.default_rng(7)
     arrays, (reset, mask) = problem(case, rng), flags(case, rng)
     del arrays["beta"], arrays["log_decay"]
 
     def run(arrays, reset, mask):
-        return matrix_recurrence(**arrays, reset=reset, mask=mask, method="chunked")
+        return matrix_recurrence(**arrays, reset=reset, mask=mask, method=method)
 
     expected = jax.jit(run)(arrays, reset, mask)
     for one, other in zip(
@@ -377,3 +461,13 @@ def test_rules_of_heads_and_decays(unchecked):
         matrix_recurrence(q, q, v, jnp.full((3, 2), 0.5))
     with refuses("method", "fft", rule="chunked"):
         matrix_recurrence(q, q, v, method="fft")
+
+
+def test_kernel_has_decays_of_heads_on_tpus():
+    q, v, beta = jnp.ones((3, 2, K)), jnp.ones((3, 2, V)), jnp.ones((3, 2))
+    with refuses("method", "delta rule", rule="'chunked'"):
+        matrix_recurrence(q, q, v, beta=beta, method="pallas")
+    with refuses("method", "entries of keys", rule="'chunked'"):
+        matrix_recurrence(q, q, v, jnp.zeros_like(q), method="pallas")
+    with compiling_for("cuda"), refuses("method", "cuda", rule="'chunked'"):
+        matrix_recurrence(q, q, v, method="pallas")

@@ -93,6 +93,23 @@ def selective() -> Any:
     return selective_tpu
 
 
+def matrix() -> Any:
+    """Returns the module of the recurrence of matrices for TPUs.
+
+    Raises:
+      ValueError: There is a GPU, for which there is no kernel.
+    """
+    platform = target_platform()
+    if platform not in ("cpu", "tpu"):
+        raise ValueError(
+            "`method` must not be 'pallas' for a recurrence of matrices on a GPU, got "
+            f"{platform}; its kernel is for TPUs, or use 'auto' or 'chunked'."
+        )
+    from ssm_jax.kernels.pallas import matrix_tpu
+
+    return matrix_tpu
+
+
 def on_gpu() -> bool:
     """Returns whether the kernels for GPUs are evaluated.
 
