@@ -169,6 +169,7 @@ def are_defined(case, methods):
         assert_is_defined(case, arrays, *flags(case, rng), rng, methods)
 
 
+@pytest.mark.full
 def test_value_of_the_kernel_is_the_definition():
     case, rng = Case(5, 1), np.random.default_rng(0)
     arrays, (reset, mask) = problem(case, rng), flags(case, rng)
