@@ -438,7 +438,11 @@ def _all_finite(x, axes):
 def _of_values(flags, heads):
     """Flags of the heads of values, ``(*b, l, h)``, by those of their keys."""
     groups = flags.shape[-1]
-    return flags if heads == groups else jnp.repeat(flags, heads // groups, -1)
+    if heads == groups:
+        return flags
+    # Not `repeat`, which asks for a sharding where heads are sharded explicitly.
+    shared = jnp.broadcast_to(flags[..., None], (*flags.shape, heads // groups))
+    return shared.reshape(*flags.shape[:-1], heads)
 
 
 def _by_steps(inputs, state):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 from ssm_jax.kernels import matrix_recurrence
 from ssm_jax.kernels.plan import matrix_chunk, matrix_method, steps_give_values
@@ -379,6 +380,31 @@ def test_single_steps_equal_one_call(length):
     assert last.dtype == jnp.float32
     assert_near(o, np.float32(expected), 1e-2)
     assert_near(last, expected_last, 1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", tiered(["chunked", "associative"], 0, full=1))
+def test_heads_that_share_keys_may_be_sharded_explicitly(method):
+    case, rng = Case(45, 2, 2), np.random.default_rng(10)
+    arrays = problem(case, rng, "slow")
+
+    def total(arrays):
+        o, last = matrix_recurrence(**arrays, method=method)
+        return jnp.sum(o**2) + jnp.sum(last)
+
+    expected = jax.jit(jax.grad(total))(arrays)
+    mesh = jax.make_mesh((1, 2), ("data", "model"), (AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        heads_second = NamedSharding(mesh, P("data", "model"))
+        heads_third = NamedSharding(mesh, P("data", None, "model"))
+        sharded = {
+            name: jax.device_put(x, heads_second if name == "state" else heads_third)
+            for name, x in arrays.items()
+            if x is not None
+        }
+        gradient = jax.jit(jax.grad(total))(sharded)
+    for name in sharded:
+        assert_near(np.asarray(gradient[name]), np.asarray(expected[name]), 1e-5)
 
 
 @pytest.mark.parametrize("method", tiered(["chunked", "pallas"]))
