@@ -41,6 +41,9 @@ SIZES = 64, 128
 HEADS = 16
 """Heads of `matrix_recurrence`."""
 
+_OF_LAYER = "head, of a layer"
+"""Decays of heads, with arguments ``(b, l, h k)``."""
+
 CHANNELS, MODES = 128, (1, 2, 4, 64)
 """Width of DLR, whose convolutions have as many kernels, and modes of each."""
 
@@ -92,21 +95,21 @@ def programs(
 
 
 def passes(
-    what: str, forward: Callable[..., Any], arguments: tuple[Any, ...]
+    forward: Callable[..., Any], arguments: tuple[Any, ...], *, recomputes: bool
 ) -> Iterator[Pass]:
     """Yields the evaluation of a program, and the evaluation with its gradient.
 
     Args:
-      what: Name of the program.
       forward: Function of the arguments.
       arguments: Shapes and dtypes of the arguments.
+      recomputes: Whether the backward pass computes the states again.
     """
     results = jax.eval_shape(forward, *arguments)
     n_bytes = _n_bytes((arguments, results))
     yield Pass("value", forward, arguments, n_bytes)
-    # The backward pass reads the decays, the states and what is given; the selective
-    # one reads all arguments and recomputes the states.
-    operands = arguments if what == "selective" else (arguments[0], results)
+    # The backward pass reads the decays, the states and what is given, or all arguments
+    # to compute the states again.
+    operands = arguments if recomputes else (arguments[0], results)
     n_bytes += _n_bytes((operands, results, arguments))
     value_and_gradient = partial(with_gradient, forward)
     yield Pass("value and gradient", value_and_gradient, (arguments, results), n_bytes)
@@ -287,7 +290,11 @@ def pallas_rows(
         for what, (run, arguments) in programs(length).items():
             for method in methods:
                 forward = partial(run, method)
-                for evaluation in passes(what, forward, _on_device(arguments, device)):
+                for evaluation in passes(
+                    forward,
+                    _on_device(arguments, device),
+                    recomputes=what == "selective",
+                ):
                     inputs = _on_device(evaluation.arguments, device)
                     row = {"what": what, "pass": evaluation.name, "method": method}
                     row |= {"length": length}
@@ -315,14 +322,14 @@ def matrix_cost_rows(
       A row for each kind of decay and size of 16 heads in 8 sequences, of the values
       and of the values with their gradients, in float32; ``"pallas"`` has decays of
       heads. For TPUs these are also evaluated of the arrays of a layer, whose heads are
-      not an axis of their own. ``ratio`` is the bytes that kernels
-      read and write over those of the arguments, the results and the states of the
-      chunks of ``"auto"``, each read or written once (of the gradients, those of the
-      states and of their cotangents). ``flops_ratio`` is the multiplications and
-      additions of all products of matrices over those of the products of a chunk:
-      queries and keys, scores and values, queries and the state, keys and values; with
-      the delta rule keys and keys, keys and the state, and one solution too; three
-      times as many with the gradients. ``collectives`` is their number.
+      not an axis of their own. ``ratio`` is the bytes that kernels read and write over
+      those of the arguments, the results and the states of the chunks of ``"auto"``,
+      each read or written once (of the gradients, those of the states and of their
+      cotangents). ``flops_ratio`` is the multiplications and additions of all products
+      of matrices over those of the products of a chunk: queries and keys, scores and
+      values, queries and the state, keys and values; with the delta rule keys and keys,
+      keys and the state, and one solution too; three times as many with the gradients.
+      ``collectives`` is their number.
     """
     device, platform = _load_compiler(target)
     on_tpu = platform == "tpu"
@@ -333,10 +340,6 @@ def matrix_cost_rows(
         for what in [*kinds, *[_OF_LAYER] * on_tpu]:
             for size in SIZES:
                 yield from _matrix_costs(length, what, size, method, device, platform)
-
-
-_OF_LAYER = "head, of a layer"
-"""Decays of heads, with arguments ``(b, l, h k)``."""
 
 
 def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]:
@@ -353,33 +356,26 @@ def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]
     arguments = [keys, keys, keys, keys if what == "entry" else weights]
     if what == "delta":
         arguments.append(weights)
-    results = jax.eval_shape(run, *arguments)
     chunk = plan.matrix_chunk(length, size**2)
-    states = -(-length // chunk) * _n_bytes(results[1])
+    states = 4 * -(-length // chunk) * ROWS * HEADS * size**2
     products = (4 * chunk + 4 * size) * size
     if what == "delta":
         products += (4 * chunk + 2 * size) * size
     flops = ROWS * HEADS * length * products
-    n_bytes = _n_bytes((arguments, results)) + states
-    for name, function, inputs, times in (
-        ("value", run, tuple(arguments), 1),
-        (
-            "value and gradient",
-            partial(with_gradient, run),
-            (tuple(arguments), _on_device(results, device)),
-            3,
-        ),
+    for times, evaluation in zip(
+        (1, 3), passes(run, tuple(arguments), recomputes=True), strict=True
     ):
-        if times == 3:
-            n_bytes += _n_bytes((arguments, results, arguments)) + states
+        inputs = _on_device(evaluation.arguments, device)
+        # The states of the chunks, and with the gradient their cotangents.
+        n_bytes = evaluation.min_bytes + min(times, 2) * states
         with compiling_for(platform):
-            traced = jax.jit(function).trace(*inputs)
+            traced = jax.jit(evaluation.function).trace(*inputs)
         compiled: Any = traced.lower().compile()
         text = compiled.as_text()
         moved = aot.bytes_moved(text)
         yield {
             "what": what,
-            "pass": name,
+            "pass": evaluation.name,
             "method": method,
             "length": length,
             "size": size,

@@ -58,7 +58,9 @@ def roofline_rows(
         cells: list[tuple[Method, Pass]] = [
             (method, evaluation)
             for method in methods
-            for evaluation in passes(what, partial(run, method), shapes)
+            for evaluation in passes(
+                partial(run, method), shapes, recomputes=what == "selective"
+            )
         ]
         reference = None
         for (method, evaluation), compiled in zip(cells, _compile(cells), strict=True):

@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.matrix import LOG_DECAY_MIN
-from ssm_jax.kernels.pallas.tpu import call, shaped
+from ssm_jax.kernels.pallas.tpu import call, round_up, shaped
 
 # Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
 # a time, so that shorter chunks would take as long and store more states. Registers
@@ -56,7 +56,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
             starts[0] = last[...]
         seen, outputs = _seen(blocks.size, reset), []
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
-            rows = blocks.values_of(i)
+            rows = blocks.value_heads(i)
             states, marks = _find(head, [last[0, n] for n in rows], seen, valid)
             of_head, states = _chunk(head, states, seen, marks)
             for n, y, after, flags in zip(
@@ -97,7 +97,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         of_y = blocks.zero_after_end(of_o[0]).astype(of_state.dtype)
         of_y = blocks.split_values(of_y)
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
-            rows = blocks.values_of(i)
+            rows = blocks.value_heads(i)
             states, marks = _find(head, [starts[0, 0, n] for n in rows], seen, valid)
             of_after = [of_state[0, n] for n in rows]
             of_results = (
@@ -321,7 +321,7 @@ class _Blocks:
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
         self._length, self._reverse = length, reverse
         self._d_key, self._d_value = d_key, d_value
-        self.size = size = min(_STEPS, -(-length // _ROWS) * _ROWS)
+        self.size = size = min(_STEPS, round_up(length, _ROWS))
         together = self._together = _heads_together(groups, d_key, heads * d_value)
         splits = self.splits = 1
         if together == 1:
@@ -387,7 +387,7 @@ class _Blocks:
         values, heads = self.split_values(v[0]), []
         for i in range(self._together):
             lanes = slice(i * self._d_key, (i + 1) * self._d_key)
-            rows, decays = self.values_of(i), None
+            rows, decays = self.value_heads(i), None
             if decay is not None:
                 decays = [decay[0, 0, n : n + 1] for n in rows]
             heads.append(_Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
@@ -397,10 +397,10 @@ class _Blocks:
         """Returns the values ``(c, v)`` of each head of keys in a block."""
         values = range(self._together * self._shared)
         values = [x[:, n * self._d_value : (n + 1) * self._d_value] for n in values]
-        heads = map(self.values_of, range(self._together))
+        heads = map(self.value_heads, range(self._together))
         return [[values[n] for n in rows] for rows in heads]
 
-    def values_of(self, i):
+    def value_heads(self, i):
         """Returns the places of the heads of values of a head of keys in a block."""
         return range(i * self._shared, (i + 1) * self._shared)
 

@@ -26,7 +26,7 @@ _ROWS, _LANES = 8, 128
 
 def block_length(length: int) -> int:
     """Returns the number of steps of a block."""
-    return min(_STEPS, _round_up(length, _ROWS))
+    return min(_STEPS, round_up(length, _ROWS))
 
 
 def input_dependent(
@@ -131,7 +131,7 @@ class _Blocks:
         self._like, self._reverse = like, reverse
         rows, length, n = like.shape
         self._size = size = block_length(length)
-        states = n if n < _LANES else min(_STATES, _round_up(n, _LANES))
+        states = n if n < _LANES else min(_STATES, round_up(n, _LANES))
         count = pl.cdiv(length, size)
         self._grid = rows, pl.cdiv(n, states), count
         self.order = [*range(_ROWS)]
@@ -274,5 +274,6 @@ def _write(refs, values):
         ref[...] = value
 
 
-def _round_up(size, unit):
+def round_up(size: int, unit: int) -> int:
+    """Returns the least multiple of a unit that is not less than a size."""
     return -(-size // unit) * unit

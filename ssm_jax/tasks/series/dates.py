@@ -131,7 +131,7 @@ def parse(
         return Times(None, misfit._replace(row=int(known[misfit.row])))
     values[known] = shifted
     if np.any(shifted != dates):
-        note = "; ".join([*([note] if note else []), "times are converted to UTC"])
+        note = "; ".join(filter(None, (note, "times are converted to UTC")))
     return Times(values, note=note)
 
 

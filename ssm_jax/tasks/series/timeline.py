@@ -200,15 +200,8 @@ def arrange(
     kept, source = rows, None
     if same.any():
         if duplicates == "error":
-            _refuse_duplicates(
-                table,
-                time,
-                values,
-                rows,
-                same,
-                times.is_date,
-                has_group=group is not None,
-            )
+            has_group = group is not None
+            _refuse_duplicates(table, time, times, rows, same, has_group=has_group)
         which = "their mean is" if duplicates == "mean" else f"the {duplicates} is"
         notes.append(f"{which} kept, where {_rows(same)} at the time of another")
         # Positions of the steps, of which equal times have one.
@@ -471,11 +464,11 @@ def _refuse_order(table, time, rows, place):
     )
 
 
-def _refuse_duplicates(table, time, values, rows, same, is_date, *, has_group):
+def _refuse_duplicates(table, time, times, rows, same, *, has_group):
     name, place = time if isinstance(time, str) else time[-1], int(np.argmax(same))
     got, before = table.shown(name, rows[place + 1]), table.place(rows[place])
     hint = ""
-    if is_date and _are_clock_changes(values[rows][1:][same]):
+    if times.is_date and _are_clock_changes(times.values[rows][1:][same]):
         hint = "`time_zone` of the format tells the repeated hour apart; "
     of_series = " of a series" if has_group else ""
     n = int(same.sum())

@@ -283,8 +283,8 @@ def test_a_day_that_a_shop_has_twice_does_not_hide_the_shops(tmp_path):
     with refuses("time", "2022-01-01", rule="such row; `duplicates`") as error:
         guess(str(tmp_path / "a.csv"), target="sales")
     assert "of a series" in str(error.value) and "group" not in str(error.value)
-    found = guess(str(tmp_path / "a.csv"), target="sales", duplicates="last")
-    assert (found["group"], found["duplicates"]) == ("shop", "last")
+    guesses = guess(str(tmp_path / "a.csv"), target="sales", duplicates="last")
+    assert (guesses["group"], guesses["duplicates"]) == ("shop", "last")
     # A column that leaves many times twice names no series.
     write_shops(tmp_path / "b.csv", 90)
     with refuses("time", "2022-01-01", rule="; `group` names"):
@@ -295,6 +295,6 @@ def test_dates_with_offsets_are_said_to_be_converted(tmp_path):
     hours = np.datetime64("2024-01-01T00", "h") + np.arange(400)
     for offset in ("+01:00", "Z"):
         write(tmp_path / "a.csv", [f"{hour}:00{offset}" for hour in hours], 400)
-        found = guess(str(tmp_path / "a.csv"), target="load")
-        task = SeriesTask(data_dir=str(tmp_path), file="a.csv", **found)
+        guesses = guess(str(tmp_path / "a.csv"), target="load")
+        task = SeriesTask(data_dir=str(tmp_path), file="a.csv", **guesses)
         assert ("times are converted to UTC" in task.notes()) == (offset != "Z")
