@@ -40,6 +40,7 @@ from benchmarks import (
     language,
     lengths,
     matrix,
+    meshes,
     peers,
     roofline,
     training_steps,
@@ -131,6 +132,13 @@ SUITES = {
         "Training steps of small classifiers relative to plain steps by Flax and optax "
         "with the same parameters, to ours without a recurrence, and to ours with a "
         "scan over the blocks; timed in turns.",
+    ),
+    "meshes": Suite(
+        meshes.mesh_rows,
+        (256,),
+        "A training step of Mamba by `pmap`, by `shard_map` and with parameters "
+        "sharded over devices: time to compile, time of a step in turns, memory of a "
+        "device.",
     ),
     "depth": Suite(
         training_steps.depth_rows,

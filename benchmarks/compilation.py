@@ -43,8 +43,13 @@ EXPERIMENTS = (
         f"longssm/text:model={model},length=1024,state_init=carry,size=d768"
         for model in ("mamba2", "hybrid")
     ),
+    "dlr/pg19:experts=64@training.mesh=data=1,model=8"
+    "@training.accumulate=15@model.dtype=bfloat16",
+    "longssm/text:model=mamba,length=1024,state_init=carry,size=d1024"
+    "@training.mesh=data=1,model=8",
 )
-"""The experiments in the variant of their default, and further models of one."""
+"""The experiments in the variant of their default, and further models; fields of the
+config that are changed follow, each after an ``@``."""
 
 RECORDS = ROOT / "experiments" / "benchmarks" / "compilation.json"
 PAGE = ROOT / "experiments" / "results" / "compilation.md"
@@ -72,7 +77,9 @@ def define_flags() -> None:
     flags.DEFINE_string("page", str(PAGE), "Markdown file of the table.")
     flags.DEFINE_list("targets", list(TARGETS), "Targets, as `compile` takes them.")
     flags.DEFINE_spaceseplist(
-        "experiments", list(EXPERIMENTS), "Of experiments/, PAPER/TASK[:variant]."
+        "experiments",
+        list(EXPERIMENTS),
+        "Of experiments/, PAPER/TASK[:variant][@field=value].",
     )
     flags.DEFINE_bool("quick", False, "Compile for TPUs in a fraction of the time.")
     flags.DEFINE_bool("again", False, "Compile cells that have a record again.")
@@ -107,7 +114,8 @@ def compile_cell(
     """Compiles an experiment for a target in a new process.
 
     Args:
-      name: ``PAPER/TASK``, or ``PAPER/TASK:variant``.
+      name: ``PAPER/TASK``, with ``:variant`` and ``@field=value`` where they are not
+        those of the experiment.
       target: The target.
       timeout: Seconds after which it is ended.
       quick: As in `ssm_jax.aot.compile_program`.
@@ -116,10 +124,13 @@ def compile_cell(
       The record, with the published ``batch_size_of_config``; with ``error``, the last
       line of the process, if it failed.
     """
-    task, _, variant = name.partition(":")
+    experiment, *changes = name.split("@")
+    task, _, variant = experiment.partition(":")
     path = f"experiments/{task}.py" + (f":{variant}" if variant else "")
     training = config_file.load(f"{ROOT}/{path}").training
-    unit = target.n_devices * training.get("accumulate", 1)
+    changed = dict(change.split("=", 1) for change in changes)
+    parts = changed.get("training.accumulate") or training.get("accumulate", 1)
+    unit = target.n_devices * int(parts)
     rows = -(-training.batch_size // unit) * unit
     cell = {"experiment": name, "target": target.text}
     with tempfile.TemporaryDirectory() as folder:
@@ -128,6 +139,7 @@ def compile_cell(
             *(sys.executable, "-m", "launch.compile"),
             *(f"--config={path}", f"--config.training.batch_size={rows}"),
             *(f"--target={target.text}", f"--json={output}"),
+            *(f"--config.{change}" for change in changes),
             *(["--quick"] if quick else []),
         ]
         try:

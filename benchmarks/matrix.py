@@ -194,9 +194,30 @@ def _values_of_delta_rule(k, v, beta, sums, exponent, S):
     """The WY form: one triangular system for values and keys."""
     system = jnp.tril(beta * k @ jnp.swapaxes(k, -2, -1) * jnp.exp(exponent), -1)
     sides = jnp.concatenate([beta * v, beta * jnp.exp(sums) * k], -1)
-    identity = jnp.eye(k.shape[-2])
-    solved = jax.scipy.linalg.solve_triangular(
-        identity + system, sides, lower=True, unit_diagonal=True
+    solved = jax.lax.custom_linear_solve(
+        lambda x: x + system @ x,
+        sides,
+        solve=lambda _, b: _substitute(system, b),
+        transpose_solve=lambda _, b: jnp.flip(
+            _substitute(
+                jnp.flip(jnp.swapaxes(system, -2, -1), (-2, -1)), jnp.flip(b, -2)
+            ),
+            -2,
+        ),
     )
     u, w = jnp.split(solved, [v.shape[-1]], -1)
     return u - w @ S
+
+
+def _substitute(system, sides):
+    """Solves ``(I + N) x = b`` row by row, for a strictly lower triangular ``N``.
+
+    As in the papers' code. On CPUs the solver of triangular systems of XLA may wait for
+    ever within a loop: its own threads are those that evaluate the loop.
+    """
+
+    def row(x, i):
+        known = jnp.einsum("...j,...jd->...d", system[..., i, :], x)
+        return x.at[..., i, :].add(-known), None
+
+    return jax.lax.scan(row, sides, jnp.arange(sides.shape[-2]))[0]

@@ -12,12 +12,12 @@ from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec
 from ssm_jax.training import TrainConfig
 from ssm_jax.training.parallel import (
-    ROW_AXIS,
     DataParallel,
     batch_specs,
     check_sharded_length,
     mesh_of,
-    shards_per_sequence,
+    mesh_shape,
+    row_axes,
 )
 from ssm_jax.training.setup import initialize_run
 from ssm_jax.training.state import RunSpec, TrainState, abstract_state
@@ -33,7 +33,8 @@ class AbstractRun(NamedTuple):
       training: The fields of the training loop.
       parallel: The map over the devices, `DataParallel` by ``jax.shard_map``.
       mesh: The devices.
-      state: The state, replicated except for ``carry``.
+      state: The state, replicated except for ``carry`` and, with ``model`` in
+        ``training.mesh``, large arrays.
       batch: A training batch, sharded by its first axis and, with
         ``training.mesh``, by its steps.
       n_train: Number of examples of the train split. None: it is endless, or its data
@@ -54,7 +55,7 @@ class AbstractRun(NamedTuple):
 
     def sharded(self, tree: PyTree, *, rows: bool = True) -> PyTree:
         """Returns the shapes of arrays, sharded by rows or replicated."""
-        return _sharded(self.mesh, tree, P(ROW_AXIS) if rows else P())
+        return _sharded(self.mesh, tree, P(row_axes(self.mesh)) if rows else P())
 
 
 def abstract_run(
@@ -85,9 +86,9 @@ def abstract_run(
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    pieces = shards_per_sequence(training.mesh, len(devices))
-    check_sharded_length(task.spec, pieces, training.gradient_windows)
-    parallel = DataParallel("shard_map", devices, pieces)
+    shape = mesh_shape(training.mesh, len(devices))
+    check_sharded_length(task.spec, shape.pieces, training.gradient_windows)
+    parallel = DataParallel("shard_map", devices, *shape)
     parallel.check(training.batch_size, training.accumulate)
     rows, has_data = _one_row(task, training.seed)
     n_train = _n_examples(task, 0) or None
@@ -96,11 +97,12 @@ def abstract_run(
     run, state = abstract_state(
         partial(initialize_run, model, shapes, optimizer, training, new=False)
     )
-    mesh = mesh_of(devices, pieces)
-    carry = _sharded(mesh, state.carry, P(ROW_AXIS))
-    state = _sharded(mesh, state.replace(carry=None), P()).replace(carry=carry)
+    mesh = mesh_of(devices, *shape)
+    carry = _sharded(mesh, state.carry, P(row_axes(mesh)))
+    state = state.replace(carry=None)
+    state = jax.tree.map(_onto, state, parallel.shardings(state)).replace(carry=carry)
     batch = shapes.batch("train", 0, training.batch_size, training.seed)
-    specs = batch_specs(task.spec, pieces)
+    specs = batch_specs(task.spec, mesh)
     batch = Batch(*map(partial(_sharded, mesh), batch, specs))
     return AbstractRun(run, training, parallel, mesh, state, batch, n_train, has_data)
 
@@ -164,8 +166,8 @@ def _n_examples(task: Task, batch_size: int) -> int | None:
 
 def _sharded(mesh, tree, spec) -> Any:
     sharding = NamedSharding(mesh, spec)
+    return jax.tree.map(lambda leaf: _onto(leaf, sharding), tree)
 
-    def shape(leaf):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return jax.tree.map(shape, tree)
+def _onto(leaf, sharding):
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

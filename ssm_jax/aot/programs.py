@@ -17,7 +17,10 @@ from ssm_jax.aot.collectives import Traffic, traffic
 from ssm_jax.evaluation.generate import decode_step
 from ssm_jax.kernels import compiling_for
 from ssm_jax.models.decoding import can_decode
+from ssm_jax.sharding.parameters import box_shards, shard_specs
 from ssm_jax.training.measure import carried_in_evaluation
+from ssm_jax.training.parallel import PARAMETER_AXIS
+from ssm_jax.training.step import gather_outside_blocks
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # The TPU compiler says `Used 20.0G of 15.75G hbm`, or `the total memory required for
@@ -127,14 +130,21 @@ def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     before = jax.eval_shape(lambda: run.model.initial_state((mesh.size,)))
     tokens = jax.ShapeDtypeStruct((mesh.size,), jnp.int32)
     rows = P(mesh.axis_names)
+    variables = {"params": state.evaluated_params, **state.model_state}
+    specs = shard_specs(variables, PARAMETER_AXIS, mesh.shape.get(PARAMETER_AXIS, 1))
+
+    def step(variables, tokens, before):
+        variables = box_shards(variables, specs)
+        params = gather_outside_blocks(run.model, variables.pop("params"))
+        return decode_step(run.model, {"params": params, **variables}, tokens, before)
+
     step = jax.shard_map(
-        partial(decode_step, run.model),
+        step,
         mesh=mesh,
-        in_specs=(P(), rows, rows),
+        in_specs=(specs, rows, rows),
         out_specs=(rows, rows),
         check_vma=False,
     )
-    variables = {"params": state.evaluated_params, **state.model_state}
     arguments = variables, described.sharded(tokens), described.sharded(before)
     return jax.jit(step), arguments
 

@@ -46,7 +46,7 @@ with drop_lines(LIBRARY_LOG):
     from ssm_jax.cli.run_flags import check_writable
     from ssm_jax.cli.tables import markdown
     from ssm_jax.training import environment
-    from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
+    from ssm_jax.training.parallel import LENGTH_AXIS, PARAMETER_AXIS, mesh_shape
 
 NAMES = {
     "train": "training step",
@@ -105,6 +105,9 @@ def heading_text(record: dict[str, Any]) -> str:
     pieces = record["devices_per_sequence"]
     rows = record["batch_size"] * pieces // record["n_devices"]
     shared = f", each shared by {pieces} devices" if pieces > 1 else ""
+    # Records of before have no such field.
+    if (shards := record.get("devices_per_parameter", 1)) > 1:
+        shared += f"; parameters sharded over {shards}"
     data = "" if record["has_data"] else ", of the shapes of the task: no data here"
     return (
         f"{record['target']}: {record['n_devices']} x {record['device']}, "
@@ -193,6 +196,7 @@ def _heading(config, target, described) -> dict[str, Any]:
         "device": target.device.name,
         "n_devices": target.n_devices,
         "devices_per_sequence": described.mesh.shape.get(LENGTH_AXIS, 1),
+        "devices_per_parameter": described.mesh.shape.get(PARAMETER_AXIS, 1),
         "device_memory_bytes": target.device.memory_bytes,
         "parameters": sum(leaf.size for leaf in leaves),
         "batch_size": described.training.batch_size,
@@ -204,7 +208,7 @@ def _heading(config, target, described) -> dict[str, Any]:
 
 def _search_batch(config, target, devices, n_train, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
-    pieces = shards_per_sequence(config.training.get("mesh"), target.n_devices)
+    pieces = mesh_shape(config.training.get("mesh"), target.n_devices).pieces
     unit = target.n_devices // pieces * config.training.get("accumulate", 1)
     tried = {}
 

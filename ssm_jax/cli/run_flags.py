@@ -45,6 +45,9 @@ def define_run(where: str) -> None:
         "Packages or modules, beside ssm_jax, whose classes the run may name. Their "
         "code is run; they are installed or in the working directory.",
     )
+    flags.DEFINE_string(
+        "mesh", None, "Shards large parameters over local devices: data=N,model=M."
+    )
 
 
 def define_checkpoint() -> None:
@@ -81,7 +84,7 @@ def run_options() -> dict[str, Any]:
     values = flags.FLAGS
     if values.packages:
         _add_to_path(os.getcwd())
-    names = ("data_dir", "packages", "allow_changed_data")
+    names = ("data_dir", "packages", "allow_changed_data", "mesh")
     return {name: getattr(values, name) for name in names}
 
 

@@ -15,13 +15,15 @@ MAY_CHANGE = (
     "training.patience",
     "training.log_every",
     "training.evaluate_every",
+    "training.parallel",
+    "training.mesh",
     "optimizer.schedule_steps",
     "optimizer.decay_steps",
 )
 """Fields of a config that may differ between two starts of a run.
 
-Data may move, a run may be made longer, and what is logged and when it is evaluated
-changes no step."""
+Data may move, a run may be made longer, and what is logged, when it is evaluated and
+how devices share a step change no number, but for rounding."""
 
 _OURS = __name__.split(".")[0]
 _TRUSTED = (_OURS, "optax")

@@ -18,6 +18,7 @@ from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.config import TrainConfig
+from ssm_jax.training.parallel import local_mesh
 from ssm_jax.training.workdir import WorkDir
 from ssm_jax.types import Array, PyTree
 
@@ -29,13 +30,15 @@ class Restored:
     Attributes:
       model: The module; ``model.apply(variables, inputs)`` returns
         ``(predictions, state)``.
-      variables: Parameters and other variables of the model, as numpy arrays.
+      variables: Parameters and other variables of the model, as numpy arrays, or with
+        ``mesh`` of `restore` partly as sharded ones.
       task: The task that the model was trained on.
       training: The training configuration.
       step: The training step of the checkpoint.
       changed_data: Whether the data are others than at that step.
       widths: How wide the intervals around forecasts are; see
         `ssm_jax.evaluation.forecast.interval_widths`. None if that was not measured.
+      mesh: How local devices share the parameters; see `restore`. None if they do not.
     """
 
     model: nn.Module
@@ -47,6 +50,7 @@ class Restored:
     widths: Mapping[str, np.ndarray] | None = dataclasses.field(
         default=None, repr=False
     )
+    mesh: str | None = None
 
     def apply(self, inputs: Array, **flags: Array | None) -> Array:
         """Returns the predictions of the model for a batch.
@@ -64,6 +68,9 @@ class Restored:
 
     @functools.cached_property
     def _apply(self):
+        if self.mesh is not None:
+            return local_mesh(self.mesh).apply(self.model)
+
         # Variables are arguments: a program that has them as constants is compiled
         # again for each run.
         def apply(variables, inputs, **flags):
@@ -93,6 +100,7 @@ def restore(
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
+    mesh: str | None = None,
 ) -> Restored:
     """Restores a model from the work dir of its run, on any number of devices.
 
@@ -105,6 +113,10 @@ def restore(
         Their modules are imported, and so run; those of other packages are not.
       allow_changed_data: Whether data that changed since the run are a warning, and no
         error; see `ssm_jax.tasks.fingerprint`. Data that are not there are neither.
+      mesh: ``"data=N,model=M"``, of all local devices, as ``training.mesh``: large
+        parameters are sharded over ``M`` of them, each of which reads its shards.
+        `Restored.apply` gathers them block by block; functions under `jax.jit` take
+        them as they are. None: all are numpy arrays.
 
     Returns:
       The model, its variables and its task.
@@ -127,6 +139,8 @@ def restore(
     # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
+    if mesh is not None:
+        target = local_mesh(mesh).abstract(target)
     training = build(config.training, "config.training")
     checkpoints = work.open_checkpoints(task.spec)
     if which == "best":
@@ -147,7 +161,9 @@ def restore(
     )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
     widths = work.widths(restored.step)
-    return Restored(model, variables, task, training, restored.step, changed, widths)
+    return Restored(
+        model, variables, task, training, restored.step, changed, widths, mesh
+    )
 
 
 def _data_of(task):

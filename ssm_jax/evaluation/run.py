@@ -45,7 +45,7 @@ from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.hosts import check_one_process
 from ssm_jax.training.measure import carried_in_evaluation, evaluate, finite_or_none
-from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.parallel import DataParallel, local_mesh
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
 from ssm_jax.training.workdir import WorkDir
@@ -77,6 +77,7 @@ def evaluate_run(
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
+    mesh: str | None = None,
     predictions_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Evaluates the model of a run on a split.
@@ -101,6 +102,8 @@ def evaluate_run(
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may be others than those of the training;
         see `restore`.
+      mesh: How all local devices share the model; see `restore`. None: each of them
+        has the whole model, or one alone if they do not divide the batch.
       predictions_file: The ``.npz`` file to write the predictions of every example to;
         see `predictions`. None means none.
 
@@ -132,6 +135,7 @@ def evaluate_run(
         packages=packages,
         # The splits of the training are not read.
         allow_changed_data=allow_changed_data or data is not None,
+        mesh=mesh,
     )
     other = _other_data(restored, data_dir)
     if data is not None:
@@ -145,6 +149,9 @@ def evaluate_run(
     n = jax.local_device_count()
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
+    if mesh is not None:
+        parallel = local_mesh(mesh)
+        parallel.check(training.batch_size)
     if predictions_file is not None:
         arrays = predictions(restored, split, parallel=parallel, limit=limit)
         write_arrays(Path(predictions_file), arrays)
@@ -243,6 +250,7 @@ def evaluate_lengths(
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
+    mesh: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measures the loss of a language model by window length; see `losses_by_length`.
 
@@ -265,6 +273,7 @@ def evaluate_lengths(
       data_dir: Data directory of the text, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may have changed; see `restore`.
+      mesh: How all local devices share the model; see `restore`.
 
     Returns:
       One row per evaluation and length, a dict with
@@ -298,6 +307,7 @@ def evaluate_lengths(
         data_dir=data_dir,
         packages=packages,
         allow_changed_data=allow_changed_data,
+        mesh=mesh,
     )
     writable = work.may_write()
     rows = measure_lengths(

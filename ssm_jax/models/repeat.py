@@ -10,6 +10,7 @@ from flax import linen as nn
 from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.models.precision import ComputeDtype, lower, lower_params
 from ssm_jax.models.stacking import entry, stack, unstack
+from ssm_jax.sharding.parameters import gather, has_shards
 from ssm_jax.types import Activations, PyTree
 
 
@@ -110,6 +111,10 @@ def apply_blocks(
     stacked for a scan only. What the blocks change or sow is written back to these
     entries. The keys of the blocks do not depend on ``periods`` and ``remat``.
 
+    Parameters that are sharded (`Shard`) are gathered block by block. The blocks are
+    then computed again for the gradient, as with ``remat``: otherwise what the gradient
+    needs would hold the gathered parameters of all.
+
     Args:
       model: The bound model that owns the variables.
       blocks: The block of each layer, without a parent.
@@ -128,6 +133,7 @@ def apply_blocks(
     scope: Any = model.scope  # of a bound model
     keys, mutable = _keys(model, len(names)), scope.mutable
     collections = model.variables
+    sharded = has_shards(collections)
 
     def block_variables(name):
         variables = _own(collections, name)
@@ -137,11 +143,11 @@ def apply_blocks(
     def make_step(block, scan):
         def step(x, layer):
             variables, keys, state = layer
-            bound: Any = block.bind(variables, rngs=keys, mutable=mutable)
+            bound: Any = block.bind(gather(variables), rngs=keys, mutable=mutable)
             y, state = bound(x, state=state, **flags)
             return lower(dtype, y), (state, bound.scope.mutable_variables())
 
-        if remat:
+        if remat or sharded:
             # A scan already prevents that forward and recomputed operations are merged.
             step = jax.checkpoint(step, prevent_cse=not scan)
         return step

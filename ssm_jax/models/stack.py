@@ -27,6 +27,7 @@ from ssm_jax.models.repeat import (
     init_blocks,
 )
 from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.sharding.parameters import has_shards
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps, StepSizes
 
 # On CPUs, fewer blocks compile about as fast one after the other, and their steps take
@@ -137,6 +138,11 @@ class SequenceModel(Module):
     def blocks(self) -> tuple[Block, ...]:
         """The block of each layer."""
         return tuple(self._different[i] for i in self._order)
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """Names of the parameters of each layer, which may be sharded (`Shard`)."""
+        return tuple(f"block_{index}" for index in range(self.n_layers))
 
     @property
     def recurrence(self) -> Recurrence | None:
@@ -256,7 +262,7 @@ class SequenceModel(Module):
 
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""
-        names = [f"block_{index}" for index in range(self.n_layers)]
+        names = self.block_names
         detached = [
             block.clone(parent=None, name=None, axis_name=self.axis_name)
             for block in self._different
@@ -361,7 +367,8 @@ class SequenceModel(Module):
         if self.scan_blocks is not None:
             return self.scan_blocks
         # On CPUs, XLA computes only the blocks of a scan again when they are needed.
-        few = self.n_layers < _SCAN_FROM_ON_CPU and not self.remat
+        again = self.remat or has_shards(self.variables)
+        few = self.n_layers < _SCAN_FROM_ON_CPU and not again
         return not few or target_platform() != "cpu"
 
     def _call(self, module, *args, **flags):

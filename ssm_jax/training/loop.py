@@ -101,7 +101,12 @@ def train(
     on_first(lambda: work.check_data(data, reached or 0, **allowed))
     trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
     run, state = initialize_run(
-        parts.model, parts.task, parts.optimizer, training, new=reached is None
+        parts.model,
+        parts.task,
+        parts.optimizer,
+        training,
+        new=reached is None,
+        sharding_of=parts.parallel.sharding_of(),
     )
     with contextlib.ExitStack() as stack:
         on_first(lambda: stack.enter_context(work.claim(config)))
@@ -109,7 +114,9 @@ def train(
         for line in run.summary:
             logging.info("%s", line)
         elapsed_s, measured, pending = 0.0, {}, {}
-        if (restored := _restored(checkpoints, state)) is not None:
+        target = parts.parallel.abstract(state.replace(carry=None))
+        target = target.replace(carry=jax.eval_shape(lambda: state.carry))
+        if (restored := _restored(checkpoints, target)) is not None:
             state, measured = restored.state, restored.metrics
             elapsed_s, pending = measured["elapsed_s"] or 0.0, restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
@@ -142,7 +149,7 @@ def train(
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
-def _restored(checkpoints: Checkpoints, state: TrainState) -> Restored | None:
+def _restored(checkpoints: Checkpoints, target: TrainState) -> Restored | None:
     """Reads the newest usable step, which is the same in all processes."""
     step = -1
 
@@ -156,7 +163,7 @@ def _restored(checkpoints: Checkpoints, state: TrainState) -> Restored | None:
     step = broadcast_from_first(step)
     if step < 0:
         return None
-    return checkpoints.restore(jax.eval_shape(lambda: state), step=step)
+    return checkpoints.restore(target, step=step)
 
 
 class Output(NamedTuple):

@@ -59,7 +59,7 @@ class Measurements:
         self._run, self._task, self._training = run, task, training
         self._parallel, self._checkpoints = parallel, checkpoints
         self._evaluation_step = parallel.evaluation_step(run)
-        self._largest_modulus = jax.jit(partial(largest_modulus, run.model))
+        self._largest_modulus = parallel.on_params(partial(largest_modulus, run.model))
         self._warned: set[str] = set()
         # Name in the log -> positions, and the function that measures at them.
         self._measures = {}
@@ -88,7 +88,7 @@ class Measurements:
         """
         steps = self.check_finite(step, waiting)
         values = metrics(total(steps), language=self._run.spec.language)
-        modulus = self._largest_modulus(self._parallel.local(params))
+        modulus = self._largest_modulus(params)
         if modulus is not None:
             values["largest_modulus"] = float(modulus)
         return self._add_prefix("train", values)

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +16,51 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.sharding.parameters import box_shards, shard_specs, strip_boxes
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.hosts import check_one_process
 from ssm_jax.training.losses import Reductions
 from ssm_jax.training.state import RunSpec, TrainState
-from ssm_jax.training.step import evaluation_step, prediction_step, train_step
+from ssm_jax.training.step import (
+    evaluation_step,
+    gather_outside_blocks,
+    gradients,
+    prediction_step,
+    train_step,
+    update,
+)
 from ssm_jax.types import PyTree
 
 ROW_AXIS = "data"
 """The mesh axis over which the rows of a batch are sharded."""
+
+PARAMETER_AXIS = "model"
+"""The mesh axis over which parameters are sharded; the rows of a batch are, too."""
 
 LENGTH_AXIS = "seq"
 """The mesh axis over which the length of each sequence is sharded."""
 
 _JAX = Path(jax.__file__).parent
 
+_PARAMS = object()
+"""In place of a spec: those of parameters, each sharded by its own shape."""
+
+
+class MeshShape(NamedTuple):
+    """How devices share a step.
+
+    Attributes:
+      pieces: Number of devices that share a sequence.
+      shards: Number of devices that share the parameters.
+    """
+
+    pieces: int = 1
+    shards: int = 1
+
 
 class DataParallel:
-    """Data parallelism: the state is replicated, batches are sharded over devices.
+    """Data parallelism: batches are sharded over devices, the state is replicated.
 
     Parameters have no axis of devices, so that the arrays of a state are the same with
     both transformations and on any number of devices. Several processes, as
@@ -43,6 +70,12 @@ class DataParallel:
     With ``pieces`` the length of each sequence is sharded too, by ``jax.shard_map``,
     over that many devices that share their rows; see `sharded_length`.
 
+    With ``shards`` large parameters, their moving average and the state of the
+    optimizer are sharded over that many devices, which have different rows; see
+    `shard_specs`. The blocks of a `SequenceModel` gather their parameters one after the
+    other, anything else all at once. The optimizer computes with whole arrays, of which
+    each device has its shard.
+
     Args:
       kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step. ``"jit"``
         maps nothing and donates nothing: with ``jax_debug_nans``, JAX then names the
@@ -50,11 +83,13 @@ class DataParallel:
       devices: The `jax.Device`s. None means those of all processes, with ``"jit"`` the
         first. Those of a call are of this process alone.
       pieces: Number of devices that share a sequence.
+      shards: Number of devices that share the parameters, times ``pieces`` a divisor
+        of the number of devices.
 
     Raises:
-      ValueError: ``pieces`` is not 1 without ``"shard_map"`` or does not divide the
-        number of devices of a process, ``"jit"`` with several processes, or these
-        have different numbers of devices.
+      ValueError: ``pieces`` or ``shards`` is not 1 without ``"shard_map"``, ``pieces``
+        does not divide the number of devices of a process, ``"jit"`` with several
+        processes, or these have different numbers of devices.
     """
 
     def __init__(
@@ -62,6 +97,7 @@ class DataParallel:
         kind: Literal["pmap", "shard_map", "jit"] = "pmap",
         devices: Sequence[Any] | None = None,
         pieces: int = 1,
+        shards: int = 1,
     ):
         """Creates the mesh."""
         self._kind = kind
@@ -81,13 +117,14 @@ class DataParallel:
         self._n_local = len(local)
         _check_even(self._devices)
         _check_pieces(pieces, kind, self._n_local)
-        self._pieces = pieces
+        _check_shards(shards, kind, len(self._devices) // pieces)
+        self._pieces, self._shards = pieces, shards
         self._n_shards = len(self._devices) // pieces
         self._length_axis = LENGTH_AXIS if pieces > 1 else None
-        self._axes = () if kind == "jit" else (ROW_AXIS,)
         # The arrays of `pmap` are those of a process, the others are global.
         mesh_devices = local if kind == "pmap" else self._devices
-        self._mesh = mesh_of(mesh_devices, pieces)
+        self._mesh = mesh_of(mesh_devices, pieces, shards)
+        self._axes = () if kind == "jit" else row_axes(self._mesh)
 
     @property
     def n_devices(self) -> int:
@@ -145,8 +182,11 @@ class DataParallel:
     def _mapped_train_step(self, run):
         # Without the axis, BatchNorm would use the moments of each device's shard.
         if hasattr(run.model, "axis_name") and self._axes:
-            names = ROW_AXIS if self._pieces == 1 else self._mesh.axis_names
+            names = self._mesh.axis_names
+            names = names if len(names) > 1 else ROW_AXIS
             run = dataclasses.replace(run, model=run.model.clone(axis_name=names))
+        if self._shards > 1:
+            return self._sharded_train_step(run)
 
         # The carry is an argument of its own, because it is sharded and the rest of the
         # state is replicated.
@@ -167,13 +207,43 @@ class DataParallel:
             step, (whole, split, batch), (whole, split, whole), donate=(0, 1)
         )
 
+    def _sharded_train_step(self, run):
+        """The step of sharded parameters: only the gradients are mapped."""
+        whole, split, batch_spec = self._specs(run.spec)
+
+        def shard_gradients(params, state, carry, batch):
+            state = state.replace(params=params, carry=carry)
+            found = gradients(
+                run, state, batch, axes=self._axes, length_axis=self._length_axis
+            )
+            gradient, rest = strip_boxes(found.gradient), found._replace(gradient=None)
+            return gradient, rest._replace(carry=None), found.carry
+
+        mapped = self._shard_map(
+            shard_gradients,
+            (_PARAMS, whole, split, batch_spec),
+            (_PARAMS, whole, split),
+        )
+
+        def step(state, carry, batch):
+            rest = state.replace(params=None, opt_state=None, ema=None)
+            gradient, found, carry = mapped(state.params, rest, carry, batch)
+            # Outside of the map, because norms, factors and signs of matrices are those
+            # of whole arrays.
+            state, sums = update(run, state, found._replace(gradient=gradient))
+            state = jax.lax.with_sharding_constraint(state, self.shardings(state))
+            return state, carry, sums
+
+        return self._jit(step, donate=(0, 1))
+
     def _specs(self, spec):
         """Specs of what is replicated, of what is sharded by rows, and of a batch."""
         if self._kind == "pmap":
             return None, 0, 0
+        rows = P(_row_entry(self._mesh))
         if self._pieces == 1:
-            return P(), P(ROW_AXIS), P(ROW_AXIS)
-        return P(), P(ROW_AXIS), batch_specs(spec, self._pieces)
+            return P(), rows, rows
+        return P(), rows, batch_specs(spec, self._mesh)
 
     def evaluation_step(
         self, run: RunSpec
@@ -184,7 +254,9 @@ class DataParallel:
         )
         whole, split, batch = self._specs(run.spec)
         # Nothing is donated: training continues with these parameters.
-        return self._map(step, (whole, whole, batch, split), (whole, split), donate=())
+        return self._map(
+            step, (self._params, whole, batch, split), (whole, split), donate=()
+        )
 
     def prediction_step(
         self, run: RunSpec
@@ -196,20 +268,83 @@ class DataParallel:
         outputs = batch.targets if isinstance(batch, Batch) else batch
         return self._map(
             partial(prediction_step, run, length_axis=self._length_axis),
-            (whole, whole, batch, split),
+            (self._params, whole, batch, split),
             (outputs, split),
             donate=(),
         )
 
+    def apply(self, model: Any) -> Callable[..., PyTree]:
+        """Returns the function ``(variables, inputs, **flags)`` of predictions.
+
+        Args:
+          model: The model. Its rows are padded to a multiple of the devices.
+        """
+        whole, split, _ = self._specs(None)
+
+        def predict(params, others, inputs, flags):
+            variables = {"params": gather_outside_blocks(model, params), **others}
+            return model.apply(variables, inputs, **flags)[0]
+
+        mapped = self._shard_map(predict, (self._params, whole, split, split), split)
+
+        def apply(variables, inputs, **flags):
+            n = len(inputs)
+            inputs, flags = jax.tree.map(
+                lambda x: pad_axis(x, 0, after=-n % self._n_shards), (inputs, flags)
+            )
+            others = {name: v for name, v in variables.items() if name != "params"}
+            predictions = mapped(variables["params"], others, inputs, flags)
+            return jax.tree.map(lambda x: x[:n], predictions)
+
+        return jax.jit(apply)
+
+    @property
+    def _params(self):
+        """The spec of parameters."""
+        return _PARAMS if self._shards > 1 else self._specs(None)[0]
+
+    def shardings(self, tree: PyTree) -> PyTree:
+        """Returns how the arrays of a state, but for ``carry``, lie on the devices.
+
+        Args:
+          tree: Arrays or `jax.ShapeDtypeStruct`.
+        """
+        specs = shard_specs(tree, PARAMETER_AXIS, self._shards)
+        return jax.tree.map(partial(NamedSharding, self._mesh), specs)
+
+    def abstract(self, tree: PyTree) -> PyTree:
+        """Returns the shapes of a tree, with the shardings of what is sharded.
+
+        Args:
+          tree: Parameters or a state without ``carry``, arrays or shapes.
+        """
+
+        def shape(leaf, sharding):
+            if sharding.is_fully_replicated:
+                return leaf
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+        shapes = jax.eval_shape(lambda: tree)
+        return jax.tree.map(shape, shapes, self.shardings(shapes))
+
+    def sharding_of(self) -> Callable[[PyTree], PyTree] | None:
+        """Returns `shardings` if a state is initialized with them, or None."""
+        return self.shardings if self._shards > 1 else None
+
     def place(self, state: TrainState) -> TrainState:
-        """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
+        """Copies a state to its devices; ``carry`` is sharded by its batch axis."""
+        if self._shards > 1:
+            carry, state = self.place_carry(state.carry), state.replace(carry=None)
+            shardings = self.shardings(state)
+            state = jax.tree.map(put_on, state, shardings)
+            return jax.jit(_copied, out_shardings=shardings)(state).replace(carry=carry)
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = _copy(state)
         whole = NamedSharding(self._mesh, P())
         carry, state = self.place_carry(state.carry), state.replace(carry=None)
         if whole.is_fully_addressable:
             return jax.device_put(state, whole).replace(carry=carry)
-        state = jax.tree.map(partial(_replicated, sharding=whole), state)
+        state = jax.tree.map(lambda leaf: put_on(leaf, whole), state)
         return state.replace(carry=carry)
 
     def place_carry(self, carry: PyTree) -> PyTree:
@@ -230,11 +365,21 @@ class DataParallel:
         carry = self.merge(state.carry)
         if self._n_local < self.n_devices:
             carry = multihost_utils.process_allgather(carry, tiled=True)
-        return state.replace(carry=carry)
+        return state.replace(carry=jax.tree.map(np.asarray, carry))
 
     def local(self, tree: PyTree) -> PyTree:
-        """Returns replicated arrays as those of one device of this process."""
+        """Returns the whole arrays of parameters, on one device of this process."""
+        if self._shards > 1:
+            whole = NamedSharding(self._mesh, P())
+            tree = jax.jit(lambda tree: tree, out_shardings=whole)(tree)
         return jax.tree.map(lambda v: v.addressable_data(0), tree)
+
+    def on_params(self, function: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
+        """Returns a jitted function of parameters, whose result is the same in all."""
+        if self._shards > 1:
+            return jax.jit(function, out_shardings=NamedSharding(self._mesh, P()))
+        jitted = jax.jit(function)
+        return lambda params: jitted(self.local(params))
 
     def split(self, batch: PyTree, spec: TaskSpec | None = None) -> PyTree:
         """Shards arrays ``(b, ...)`` over devices.
@@ -252,7 +397,7 @@ class DataParallel:
         """
         if self._pieces == 1 or spec is None:
             return jax.tree.map(self._split, batch)
-        specs = batch_specs(spec, self._pieces)
+        specs = batch_specs(spec, self._mesh)
         pairs = zip(batch, specs, strict=True)
         parts: Any = [
             v if v is None else self._split(v, step_axes) for v, step_axes in pairs
@@ -308,7 +453,7 @@ class DataParallel:
         if self._kind == "pmap":
             # `pmap` maps over a leading axis of devices; on host arrays this is a view.
             return values.reshape(n, rows // n, *values.shape[1:])
-        sharding = NamedSharding(self._mesh, spec or P(ROW_AXIS))
+        sharding = NamedSharding(self._mesh, spec or P(_row_entry(self._mesh)))
         # Sharded on transfer, so that each device receives only its rows.
         if n == self.n_devices:
             return jax.device_put(values, sharding)
@@ -327,16 +472,48 @@ class DataParallel:
                 devices=self._devices,
                 donate_argnums=donate,
             )
-        else:
+            return self._synchronized(run)
+        return self._jit(self._shard_map(step, inputs, outputs), donate)
+
+    def _shard_map(self, step, inputs, outputs):
+        """Maps a step by `jax.shard_map`; parameters in it are shards, in boxes."""
+
+        def run(*arguments):
+            # Only parameters have a spec for each array, by its shape.
+            specs = [
+                shard_specs(argument, PARAMETER_AXIS, self._shards)
+                if of is _PARAMS
+                else of
+                for of, argument in zip(inputs, arguments, strict=True)
+            ]
+            of_params = dict(zip(inputs, specs, strict=True)).get(_PARAMS)
+
+            def boxed(*local):
+                return step(
+                    *(
+                        box_shards(argument, of_params) if of is _PARAMS else argument
+                        for of, argument in zip(inputs, local, strict=True)
+                    )
+                )
+
             # `check_vma` verifies that the outputs declared as replicated are so.
-            mapped = jax.shard_map(
-                step,
+            return jax.shard_map(
+                boxed,
                 mesh=self._mesh,
-                in_specs=inputs,
-                out_specs=outputs,
+                in_specs=tuple(specs),
+                out_specs=jax.tree.map(
+                    lambda of: of_params if of is _PARAMS else of, outputs
+                ),
                 check_vma=True,
-            )
-            run = jax.jit(mapped, donate_argnums=donate)
+            )(*arguments)
+
+        return run
+
+    def _jit(self, function, donate):
+        return self._synchronized(jax.jit(function, donate_argnums=donate))
+
+    def _synchronized(self, run: Any) -> Any:
+        """Waits for each call where several processes of CPUs take part."""
         several = self.n_devices != self._n_local
         if not several or self._devices[0].platform != "cpu":
             return run
@@ -345,36 +522,49 @@ class DataParallel:
         return lambda *of: jax.block_until_ready(run(*of))
 
 
-def shards_per_sequence(mesh: str | None, n_devices: int) -> int:
-    """Returns the number of devices that share a sequence.
+def mesh_shape(mesh: str | None, n_devices: int) -> MeshShape:
+    """Returns how the devices of a run share its steps.
 
     Args:
-      mesh: ``"data=N,seq=M"``: ``N`` shards of the rows times ``M`` pieces of each
-        sequence. None means that all devices share the rows.
+      mesh: ``"data=N,model=M,seq=K"``, of which ``model`` and ``seq`` may be left out:
+        the rows of a batch are sharded over ``N M`` devices, the parameters over ``M``
+        and each sequence over ``K``. None means that all devices share the rows.
       n_devices: Number of devices.
 
     Raises:
-      ValueError: ``mesh`` has another form, or ``N M`` is not the number of devices.
+      ValueError: ``mesh`` has another form, or ``N M K`` is not the number of devices.
 
     Example:
-      >>> shards_per_sequence("data=4,seq=2", 8), shards_per_sequence(None, 8)
-      (2, 1)
+      >>> mesh_shape("data=4,seq=2", 8), mesh_shape("data=2,model=4", 8)
+      (MeshShape(pieces=2, shards=1), MeshShape(pieces=1, shards=4))
     """
     if mesh is None:
-        return 1
-    match = re.fullmatch(r"data=([1-9]\d*),seq=([1-9]\d*)", mesh)
+        return MeshShape()
+    match = re.fullmatch(
+        r"data=([1-9]\d*)(?:,model=([1-9]\d*))?(?:,seq=([1-9]\d*))?", mesh
+    )
     if match is None:
         raise ValueError(
-            f"`mesh` must be of the form data=N,seq=M, got {mesh!r}; "
-            f"data={n_devices},seq=1 shards only the rows."
+            "`mesh` must be of the form data=N,model=M,seq=K, without model or seq for "
+            f"1, got {mesh!r}; data={n_devices} shards only the rows."
         )
-    rows, pieces = map(int, match.groups())
-    if rows * pieces != n_devices:
+    rows, shards, pieces = (int(size or 1) for size in match.groups())
+    if (size := rows * shards * pieces) != n_devices:
         raise ValueError(
             f"`mesh` must have {n_devices} devices, those of the run, got {mesh!r} "
-            f"with {rows * pieces}; data={n_devices},seq=1 shards only the rows."
+            f"with {size}; data={n_devices} shards only the rows."
         )
-    return pieces
+    return MeshShape(pieces, shards)
+
+
+def local_mesh(mesh: str) -> DataParallel:
+    """Returns the map over the devices of this process by `jax.shard_map`.
+
+    Args:
+      mesh: As for `mesh_shape`.
+    """
+    devices = jax.local_devices()
+    return DataParallel("shard_map", devices, *mesh_shape(mesh, len(devices)))
 
 
 def _check_pieces(pieces, kind, n_local):
@@ -388,6 +578,20 @@ def _check_pieces(pieces, kind, n_local):
         raise ValueError(
             f"`seq` must divide {n_local}, the number of devices of a process, got "
             f"{pieces}; sequences are not shared by processes."
+        )
+
+
+def _check_shards(shards, kind, n_rows):
+    """Checks the number of devices that share the parameters."""
+    if shards > 1 and kind != "shard_map":
+        raise ValueError(
+            f"`parallel` must be 'shard_map' to shard parameters, got {kind!r} with "
+            f"{shards} devices; set --config.training.parallel=shard_map."
+        )
+    if n_rows % shards:
+        raise ValueError(
+            f"`model` must divide {n_rows}, the number of devices by `seq`, got "
+            f"{shards}; take a divisor, or other devices."
         )
 
 
@@ -421,34 +625,39 @@ def check_sharded_length(spec: TaskSpec, pieces: int, windows: int = 1) -> None:
         )
 
 
-def batch_specs(spec: TaskSpec, pieces: int) -> Any:
+def batch_specs(spec: TaskSpec, mesh: Mesh) -> Any:
     """Returns how the arrays of a batch are sharded.
 
     Args:
       spec: Spec of the task.
-      pieces: Number of devices that share a sequence.
+      mesh: A mesh of `mesh_of`.
 
     Returns:
       A `Batch` of ``PartitionSpec``.
     """
-    rows = P(ROW_AXIS)
+    axes = _row_entry(mesh)
+    rows = P(axes)
     steps = targets = rows
-    if pieces > 1:
-        steps = P(ROW_AXIS, LENGTH_AXIS)
+    if LENGTH_AXIS in mesh.axis_names:
+        steps = P(axes, LENGTH_AXIS)
         targets = rows if spec.l_output is None else steps
-        steps = P(ROW_AXIS, None, LENGTH_AXIS) if spec.pair else steps
+        steps = P(axes, None, LENGTH_AXIS) if spec.pair else steps
     found: Any = (steps, targets, targets, steps, steps, steps)
     return Batch(*found)
 
 
-@jax.jit
-def _copy(tree):
+def _copied(tree):
     """Copies of arrays, by one program for all of them."""
     return jax.tree.map(jnp.copy, tree)
 
 
-def _replicated(leaf, sharding):
-    """An array on the devices of all processes, each of which has its value."""
+_copy = jax.jit(_copied)
+
+
+def put_on(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    """Puts an array, whose value each process has, on the devices of all processes."""
+    if getattr(leaf, "sharding", None) == sharding or sharding.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
     # JAX transfers arrays of the host to devices of other processes, no other arrays.
     if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.device_put(np.asarray(leaf), sharding)
@@ -466,17 +675,28 @@ def _check_even(devices):
         )
 
 
-def mesh_of(devices: Sequence[Any], pieces: int) -> Mesh:
-    """Returns a mesh of devices.
+def mesh_of(devices: Sequence[Any], pieces: int, shards: int = 1) -> Mesh:
+    """Returns a mesh of devices; it has an axis only for what is shared.
 
     Args:
       devices: The devices.
-      pieces: Number of consecutive devices that share a sequence. With 1 the mesh has
-        only the axis of the rows.
+      pieces: Number of consecutive devices that share a sequence.
+      shards: Number of devices that share the parameters.
     """
-    if pieces == 1:
-        return Mesh(np.array(devices), (ROW_AXIS,))
-    return Mesh(np.array(devices).reshape(-1, pieces), (ROW_AXIS, LENGTH_AXIS))
+    sizes = {PARAMETER_AXIS: shards, LENGTH_AXIS: pieces}
+    sizes = {ROW_AXIS: -1} | {name: size for name, size in sizes.items() if size > 1}
+    return Mesh(np.array(devices).reshape(*sizes.values()), (*sizes,))
+
+
+def row_axes(mesh: Mesh) -> tuple[str, ...]:
+    """The axes of a mesh that the rows of a batch are sharded over."""
+    return tuple(name for name in mesh.axis_names if name != LENGTH_AXIS)
+
+
+def _row_entry(mesh):
+    """The entry of a spec for the rows: of one axis its name, as JAX returns it."""
+    first, *others = row_axes(mesh)
+    return (first, *others) if others else first
 
 
 def is_debugging() -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +29,10 @@ from ssm_jax.training.parallel import (
     DataParallel,
     check_sharded_length,
     is_debugging,
-    shards_per_sequence,
+    mesh_shape,
+    put_on,
 )
-from ssm_jax.training.state import RunSpec, TrainState, create
+from ssm_jax.training.state import RunSpec, TrainState, create, init_optimizer
 from ssm_jax.training.stopping import best_step
 from ssm_jax.training.transforms import is_averaged
 from ssm_jax.training.workdir import WorkDir, check_parts
@@ -65,10 +66,10 @@ def build_parts(config: Config) -> Parts:
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    pieces = shards_per_sequence(training.mesh, jax.device_count())
-    check_sharded_length(task.spec, pieces, training.gradient_windows)
+    shape = mesh_shape(training.mesh, jax.device_count())
+    check_sharded_length(task.spec, shape.pieces, training.gradient_windows)
     kind = "jit" if is_debugging() else training.parallel
-    parallel = DataParallel(kind, pieces=pieces)
+    parallel = DataParallel(kind, None, *shape)
     parallel.check(training.batch_size, training.accumulate)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
@@ -83,6 +84,7 @@ def initialize_run(
     training: TrainConfig,
     *,
     new: bool,
+    sharding_of: Callable[[PyTree], PyTree] | None = None,
 ) -> tuple[RunSpec, TrainState]:
     """Returns the constant parts of a run and its state before the first step.
 
@@ -93,6 +95,7 @@ def initialize_run(
       training: The fields of the training loop.
       new: Whether the run has no checkpoint yet. Otherwise the values of the state do
         not count, and ``init_from`` is not read.
+      sharding_of: As for `create`.
 
     Returns:
       The run and the state.
@@ -100,7 +103,9 @@ def initialize_run(
     Raises:
       ValueError: The fields do not fit together; see `create` and `warm_start`.
     """
-    run, state = create(model, task, optimizer, seed=training.seed)
+    run, state = create(
+        model, task, optimizer, seed=training.seed, sharding_of=sharding_of
+    )
     epoch = n_batches(task, "train", training.batch_size)
     run = dataclasses.replace(
         run,
@@ -110,7 +115,7 @@ def initialize_run(
         ema=training.ema,
     )
     if training.init_from is not None and new:
-        state = _from_run(run, state, training.init_from)
+        state = _from_run(run, state, training.init_from, sharding_of)
     if training.ema is not None:
         if is_averaged(state.opt_state):
             raise ValueError(
@@ -152,17 +157,21 @@ def steps_reached(work: WorkDir, training: TrainConfig) -> int | None:
     return reached
 
 
-def _from_run(run, state, workdir):
+def _from_run(run, state, workdir, sharding_of):
     """Replaces initial variables by those of another run."""
     start = warm_start(workdir, state.params, state.model_state)
     logging.info("from step %d of %s:", start.step, workdir)
     for line in start.lines():
         logging.info("%s", line)
+    params, model_state = start.params, start.model_state
+    if sharding_of is not None:
+        loaded = params, model_state
+        params, model_state = jax.tree.map(put_on, loaded, sharding_of(loaded))
     # Some optimizers copy the parameters into their state.
     return state.replace(
-        params=start.params,
-        model_state=start.model_state,
-        opt_state=run.transform.init(start.params),
+        params=params,
+        model_state=model_state,
+        opt_state=init_optimizer(run.transform, params, sharding_of),
     )
 
 

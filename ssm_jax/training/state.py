@@ -97,7 +97,12 @@ class RunSpec:
 
 
 def create(
-    model: nn.Module, task: Task, optimizer: SupportsTransform, *, seed: int
+    model: nn.Module,
+    task: Task,
+    optimizer: SupportsTransform,
+    *,
+    seed: int,
+    sharding_of: Callable[[PyTree], PyTree] | None = None,
 ) -> tuple[RunSpec, TrainState]:
     """Initializes the parameters of a model and the state of its optimizer.
 
@@ -107,6 +112,9 @@ def create(
       task: The task; its first training batch determines the shapes.
       optimizer: The optimizer.
       seed: Seed of parameters and dropout.
+      sharding_of: Returns the shardings of a tree of shapes, with which parameters and
+        the state of the optimizer are initialized, so that no device ever has all of
+        them. None means on one device.
 
     Returns:
       The run and its state before the first step.
@@ -124,7 +132,7 @@ def create(
     key_params, key = jax.random.split(jax.random.key(seed))
     init = jax.jit(model.init)  # It is traced once.
     shapes = init.eval_shape(key_params, batch.inputs, **batch.flags)
-    _check_memory(shapes)
+    _check_memory(meta.unbox(shapes), sharding_of)
     _check_predictions(model, shapes, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
     groups = groups_of(shapes["params"])
@@ -135,9 +143,8 @@ def create(
     transform = optimizer.transform(groups)
     _check_update(optimizer, transform, meta.unbox(shapes["params"]))
 
-    params, model_state = initialize(init, key_params, batch)
-    # Without `jit`, each operation is compiled and run by itself.
-    opt_state = jax.jit(lambda params: strongly_typed(transform.init(params)))(params)
+    params, model_state = initialize(init, key_params, batch, sharding_of)
+    opt_state = init_optimizer(transform, params, sharding_of)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
@@ -149,8 +156,39 @@ def create(
     return RunSpec(model, task.spec, transform, summary), state
 
 
+def init_optimizer(
+    transform: optax.GradientTransformation,
+    params: PyTree,
+    sharding_of: Callable[[PyTree], PyTree] | None = None,
+) -> PyTree:
+    """Initializes the state of an optimizer, by one program.
+
+    Args:
+      transform: The optimizer.
+      params: The parameters.
+      sharding_of: As for `create`.
+    """
+
+    def start(params):
+        return strongly_typed(transform.init(params))
+
+    # Zeros depend on no input: without their shardings all would lie on one device.
+    return _jit_onto(sharding_of, start, params)
+
+
+def _jit_onto(sharding_of, function, *arguments, **options):
+    """Calls a function by one program, whose results have shardings."""
+    if sharding_of is not None:
+        shapes = jax.eval_shape(function, *arguments)
+        options["out_shardings"] = sharding_of(shapes)
+    return jax.jit(function, **options)(*arguments)
+
+
 def initialize(
-    init: Callable[..., PyTree], key: PRNGKey, batch: Batch
+    init: Callable[..., PyTree],
+    key: PRNGKey,
+    batch: Batch,
+    sharding_of: Callable[[PyTree], PyTree] | None = None,
 ) -> tuple[PyTree, PyTree]:
     """Initializes the variables of a model, by one program.
 
@@ -158,6 +196,7 @@ def initialize(
       init: The method of the model, jitted.
       key: The first of the two keys that the seed of a run is split into.
       batch: One example of the task, for its shapes.
+      sharding_of: As for `create`.
 
     Returns:
       The parameters and the other variables, without boxes.
@@ -174,7 +213,8 @@ def initialize(
     options = _INIT_OPTIONS.get(target_platform())
     if isinstance(key, Tracer):
         options = None  # Only shapes are wanted; JAX takes no options within a trace.
-    return jax.jit(start, compiler_options=options)(key, batch.inputs, batch.flags)
+    arguments = key, batch.inputs, batch.flags
+    return _jit_onto(sharding_of, start, *arguments, compiler_options=options)
 
 
 def abstract_state(
@@ -229,12 +269,18 @@ def _sizes(params):
     return f"{total:,} parameters, {total - n:,} but for the recurrences' {n:,}"
 
 
-def _check_memory(variables):
+def _check_memory(variables, sharding_of):
     """Checks that the parameters fit into memory, before they are allocated."""
     leaves = jax.tree.leaves(variables)
     # `math.prod` computes in Python integers; those of NumPy would overflow.
     n = sum(math.prod(leaf.shape) for leaf in leaves)
-    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    shapes = [leaf.shape for leaf in leaves]
+    if sharding_of is not None:
+        shardings = jax.tree.leaves(sharding_of(variables))
+        pairs = zip(shardings, shapes, strict=True)
+        shapes = [sharding.shard_shape(shape) for sharding, shape in pairs]
+    pairs = zip(shapes, leaves, strict=True)
+    n_bytes = sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in pairs)
     # CPU devices report no statistics; their memory is that of the host.
     stats = jax.local_devices()[0].memory_stats() or {}
     there = stats.get(
@@ -243,8 +289,9 @@ def _check_memory(variables):
     if 2 * n_bytes > there:  # parameters and at least their gradient
         raise ValueError(
             f"`model` must fit into the memory of a device, {there / 1e9:.0f} GB, with "
-            f"its gradient, got {n:,} parameters of {n_bytes / 1e9:,.0f} GB; make it "
-            "narrower or of fewer layers."
+            f"its gradient, got {n:,} parameters, {n_bytes / 1e9:,.0f} GB on each; "
+            "make it narrower or of fewer layers, or shard it: "
+            "--config.training.mesh=data=N,model=M."
         )
 
 

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
 from ssm_jax.kernels.axes import mark_varying
 from ssm_jax.layers.dropout import rows_from
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
+from ssm_jax.models import SequenceModel
 from ssm_jax.sharding import sharded_length
+from ssm_jax.sharding.parameters import gather, sum_gradients
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import TBPTTWindow, Window, first_row_of
 from ssm_jax.training.losses import (
@@ -21,7 +25,25 @@ from ssm_jax.training.losses import (
     mean_square,
 )
 from ssm_jax.training.state import RunSpec, TrainState
-from ssm_jax.types import PyTree
+from ssm_jax.types import Array, Float, PyTree
+
+
+class Gradients(NamedTuple):
+    """What a step computes on a batch, before the optimizer.
+
+    Attributes:
+      gradient: Gradient of the mean loss over the global batch.
+      value: The loss that is minimized, ``()``.
+      model_state: The other variables of the model after the batch.
+      carry: The states that the next batch starts from, or None.
+      sums: Loss and metrics, reduced over all devices.
+    """
+
+    gradient: PyTree
+    value: Float[Array, ""]
+    model_state: PyTree
+    carry: PyTree
+    sums: Reductions
 
 
 def train_step(
@@ -34,24 +56,54 @@ def train_step(
 ) -> tuple[TrainState, Reductions]:
     """Updates the parameters by the gradient of the mean loss over the global batch.
 
-    ``n`` devices that share a batch compute the step that one device computes on the
-    whole batch: dropout keys are those of rows of the global batch, and BatchNorm uses
-    the moments of the global batch if the model's ``axis_name`` is one of ``axes``. The
-    masks of `flax.linen.Dropout`, unlike those of `RowDropout`, depend on the number of
-    devices.
-    If ``state.carry`` is a `TBPTTWindow`, the gradient also flows through its windows.
-    With ``run.accumulate`` the gradient is the sum of those of parts of the rows.
+    It is `gradients`, and then `update`.
 
     Args:
       run: The model and the optimizer.
       state: The state, replicated over devices except for ``carry``.
       batch: This device's shard of the batch.
       axes: Names of the mapped axes that the rows are sharded over.
+      length_axis: As for `gradients`.
+
+    Returns:
+      The next state, and loss and metrics, reduced over all devices.
+
+    Raises:
+      ValueError: A layer sows a metric under the name of one of the loss.
+    """
+    found = gradients(run, state, batch, axes=axes, length_axis=length_axis)
+    return update(run, state, found)
+
+
+def gradients(
+    run: RunSpec,
+    state: TrainState,
+    batch: Batch,
+    *,
+    axes: Sequence[str] = (),
+    length_axis: str | None = None,
+) -> Gradients:
+    """Computes the gradient of the mean loss over the global batch.
+
+    ``n`` devices that share a batch compute the gradient that one device computes on
+    the whole batch: dropout keys are those of rows of the global batch, and BatchNorm
+    uses the moments of the global batch if the model's ``axis_name`` is one of
+    ``axes``. The masks of `flax.linen.Dropout`, unlike those of `RowDropout`, depend on
+    the number of devices.
+    If ``state.carry`` is a `TBPTTWindow`, the gradient also flows through its windows.
+    With ``run.accumulate`` the gradient is the sum of those of parts of the rows.
+
+    Args:
+      run: The model.
+      state: The state, replicated over devices except for ``carry``. Of parameters
+        that are sharded it has a `Shard`, as the gradient then does.
+      batch: This device's shard of the batch.
+      axes: Names of the mapped axes that the rows are sharded over.
       length_axis: Name of the mapped axis that the length of each sequence is sharded
         over; see `sharded_length`. None means that sequences are whole.
 
     Returns:
-      The next state, and loss and metrics, reduced over all devices.
+      The gradient and what comes with it.
 
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
@@ -79,7 +131,7 @@ def train_step(
         def apply(window, before, key):
             with rows_from(first_row + offset), sharded_length(length_axis):
                 return run.model.apply(
-                    {"params": params, **model_state},
+                    {"params": gather_outside_blocks(run.model, params), **model_state},
                     window.inputs,
                     before,
                     **window.flags,
@@ -115,37 +167,58 @@ def train_step(
         (batch, carry),
     )
     sums = _over_devices(sums, axes)
-    # Losses are divided by the global count above, so that gradients simply add up.
-    gradient, value = (
-        jax.lax.psum((gradient, value), axes) if axes else (gradient, value)
-    )
-    # The norm before clipping, so that the log shows whether clipping is active.
-    sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
         largest = largest_number(mark_varying(after, axes))
         largest = jax.lax.pmax(largest, axes) if axes else largest
         # Equal on all devices already; a count of 1 gives each step the same weight.
         sums["largest_state"] = Mean(largest, jnp.float32(1))
-    # With the replicated parameters, not those marked as varying: `shard_map` checks
-    # that the new state is replicated.
+    return Gradients(
+        # Losses are divided by the global count, so that gradients simply add up.
+        gradient=sum_gradients(gradient, axes),
+        value=jax.lax.psum(value, axes) if axes else value,
+        # The new state must be the same on all devices, also for a model whose
+        # statistics are those of a shard.
+        model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
+        carry=None if state.carry is None else past or after,
+        sums=sums,
+    )
+
+
+def update(
+    run: RunSpec, state: TrainState, found: Gradients
+) -> tuple[TrainState, Reductions]:
+    """Takes the step of the optimizer.
+
+    Args:
+      run: The optimizer.
+      state: The state, which may be sharded in any way.
+      found: The result of `gradients`, with whole arrays.
+
+    Returns:
+      The next state, and loss and metrics.
+    """
+    # The norm before clipping, so that the log shows whether clipping is active.
+    norm = Mean(optax.tree.norm(found.gradient), jnp.float32(1))
     # Some optimizers choose their step size by the loss that is minimized.
     updates, opt_state = optax.with_extra_args_support(run.transform).update(
-        gradient, state.opt_state, state.params, value=value
+        found.gradient, state.opt_state, state.params, value=found.value
     )
-    new_params = optax.apply_updates(state.params, updates)
-    return (
-        state.replace(
-            step=state.step + 1,
-            params=new_params,
-            # The new state must be the same on all devices, also for a model whose
-            # statistics are those of a shard.
-            model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
-            opt_state=opt_state,
-            carry=None if state.carry is None else past or after,
-            ema=_averaged(run.ema, new_params, state),
-        ),
-        sums,
+    params = optax.apply_updates(state.params, updates)
+    state = state.replace(
+        step=state.step + 1,
+        params=params,
+        model_state=found.model_state,
+        opt_state=opt_state,
+        carry=found.carry,
+        ema=_averaged(run.ema, params, state),
     )
+    return state, found.sums | {"gradient_norm": norm}
+
+
+def gather_outside_blocks(model: nn.Module, params: PyTree) -> PyTree:
+    """Gathers sharded parameters, but those that the blocks of a stack gather."""
+    stack = isinstance(model, SequenceModel)
+    return gather(params, leave=model.block_names if stack else ())
 
 
 def prediction_step(
@@ -175,7 +248,7 @@ def prediction_step(
     """
     with sharded_length(length_axis):
         predictions, after = run.model.apply(
-            {"params": params, **model_state},
+            {"params": gather_outside_blocks(run.model, params), **model_state},
             batch.inputs,
             carry,
             **batch.flags,
@@ -218,7 +291,7 @@ def evaluation_step(
     axes = _all_axes(axes, length_axis)
     with sharded_length(length_axis):
         (predictions, after), sown = run.model.apply(
-            {"params": params, **model_state},
+            {"params": gather_outside_blocks(run.model, params), **model_state},
             batch.inputs,
             carry,
             **batch.flags,

@@ -20,6 +20,7 @@ from ssm_jax.models import (
     VectorEncoder,
 )
 from ssm_jax.recurrences import CES, DLR, S5
+from ssm_jax.sharding import parameters
 from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import DataParallel, Optimizer, create, train_step
 from ssm_jax.training.initial import StateInit, TBPTTWindow, zero_states
@@ -184,10 +185,21 @@ def case(request):
     )
 
 
-@pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"], 0, full=1))
-def test_eight_devices_take_the_steps_of_one_with_dropout(case, kind):
+MAPS = {
+    "shard_map": {"kind": "shard_map"},
+    "pmap": {"kind": "pmap"},
+    "model 2": {"kind": "shard_map", "shards": 2},
+    "model 4": {"kind": "shard_map", "shards": 4},
+    "model 8": {"kind": "shard_map", "shards": 8},
+}
+
+
+@pytest.mark.parametrize("how", tiered(MAPS, 0, full=("pmap", "model 4")))
+def test_eight_devices_take_the_steps_of_one_with_dropout(case, how, monkeypatch):
     run, start, batches, wanted = case
-    parallel = DataParallel(kind)
+    # Of these models all arrays are small.
+    monkeypatch.setattr(parameters, "SMALLEST", 64)
+    parallel = DataParallel(**how)
     given = trained(
         parallel.train_step(run),
         parallel.place(start),
@@ -195,6 +207,10 @@ def test_eight_devices_take_the_steps_of_one_with_dropout(case, kind):
         parallel.gather,
     )
     assert parallel.n_devices == 8
+    sharded = jax.tree.leaves(parallel.shardings(start.params))
+    assert all(sharding.is_fully_replicated for sharding in sharded) == (
+        "shards" not in how
+    )
     assert distance(given.gradient, wanted.gradient) < 1e-6
     np.testing.assert_allclose(given.losses[0], wanted.losses[0], rtol=1e-6)
     np.testing.assert_allclose(given.losses, wanted.losses, rtol=1e-4)

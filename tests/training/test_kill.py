@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 # Steps at most: the run with patience stops earlier.
-STEPS = {"digits": 20, "patience": 100, "init_from": 20}
+STEPS = {"digits": 20, "patience": 100, "init_from": 20, "sharded": 20}
 
 
 @pytest.mark.nightly

@@ -8,6 +8,8 @@ import shutil
 import types
 import warnings
 
+import chex
+import jax
 import numpy as np
 import pytest
 from flax import traverse_util
@@ -336,3 +338,85 @@ def test_numbers_that_are_not_positive_are_refused(name):
 def test_noise_that_nothing_reads_is_refused(kind, noise):
     with refuses("initial_noise", noise):
         TrainConfig(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)
+
+
+def sharded(mesh, **training):
+    """Digits with a model some of whose parameters are sharded on a mesh."""
+    # From a width of 128 on some arrays have 64 KiB.
+    fields = {"parallel": "shard_map", "mesh": mesh, "ema": 0.9, **training}
+    return tiny.digits(width=128, **fields)
+
+
+MESHES = ("data=2,model=4", "data=4,model=2", "data=1,model=8", "data=8", None)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A run of 6 steps with parameters sharded over four devices."""
+    run = tmp_path_factory.mktemp("sharded") / "run"
+    train(sharded(MESHES[0], steps=6), str(run))
+    return run
+
+
+def parameters(run, step, **options):
+    restored = restore(run, step, **options)
+    leaves = jax.tree.leaves(restored.variables)
+    return np.concatenate([np.ravel(leaf) for leaf in leaves])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mesh", tiered(MESHES, 0, full=2))
+def test_sharded_run_continues_on_any_mesh(tmp_path, whole_run, mesh):
+    """Bit for bit on the same one."""
+    run = tmp_path / "run"
+    train(sharded(MESHES[0], steps=3), str(run))
+    train(sharded(mesh, steps=6), str(run))
+    if mesh == MESHES[0]:
+        assert lines(run) == lines(whole_run)
+        np.testing.assert_array_equal(parameters(run, 6), parameters(whole_run, 6))
+    # Adam divides by the gradient's own size, so that rounding weighs more.
+    for one, other in zip(lines(run), lines(whole_run), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.full
+def test_sharded_run_is_that_of_whole_parameters(tmp_path, whole_run):
+    run = tmp_path / "run"
+    train(sharded(None, steps=6), str(run))
+    for one, other in zip(lines(run), lines(whole_run), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.full
+def test_sharded_run_is_restored_whole_and_onto_a_mesh(whole_run):
+    variables = restore(whole_run).variables
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(variables))
+    onto = restore(whole_run, mesh="data=2,model=4")
+    kernels = [
+        leaf for leaf in jax.tree.leaves(onto.variables) if isinstance(leaf, jax.Array)
+    ]
+    assert kernels and all(leaf.sharding.spec for leaf in kernels)
+    chex.assert_trees_all_equal(jax.device_get(onto.variables), variables)
+    inputs = np.ones((8, 64, 1), np.float32)
+    chex.assert_trees_all_close(
+        onto.apply(inputs), restore(whole_run).apply(inputs), rtol=0, atol=1e-5
+    )
+    alone, shared = (
+        evaluate_run(whole_run, mesh=mesh) for mesh in (None, "data=4,model=2")
+    )
+    for name, value in alone.items():
+        if isinstance(value, float):
+            assert shared[name] == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.full
+def test_changed_shard_is_refused(tmp_path, whole_run):
+    run = tmp_path / "run"
+    shutil.copytree(whole_run, run)
+    path = max((run / "checkpoints").iterdir(), key=lambda step: int(step.name))
+    file = max((path / "state").rglob("d/*"), key=lambda file: file.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match="checksum"):
+        restore(run, int(path.name), mesh="data=2,model=4")

@@ -31,6 +31,7 @@ from ssm_jax.models import (
     VectorEncoder,
 )
 from ssm_jax.recurrences import CES, DLR, GRU, S5, SelectiveSSM
+from ssm_jax.sharding import parameters
 from ssm_jax.tasks.base import Batch, Split, TaskSpec
 from ssm_jax.training import (
     DataParallel,
@@ -40,7 +41,7 @@ from ssm_jax.training import (
     train_step,
 )
 from ssm_jax.training.initial import StateInit
-from ssm_jax.training.parallel import check_sharded_length, shards_per_sequence
+from ssm_jax.training.parallel import check_sharded_length, mesh_shape
 from ssm_jax.training.step import prediction_step
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -230,12 +231,25 @@ def numbers(reductions):
     }
 
 
-@pytest.mark.parametrize("mesh", tiered([(4, 2), (2, 4), (1, 8)], 0, full=1), ids=str)
+# Pieces of sequences and shards of parameters, on eight devices.
+MESHES = {
+    "data=4,seq=2": (2, 1),
+    "data=2,seq=4": (4, 1),
+    "data=1,seq=8": (8, 1),
+    "data=2,model=2,seq=2": (2, 2),
+    "data=4,model=2": (1, 2),
+    "data=1,model=8": (1, 8),
+}
+
+
+@pytest.mark.parametrize("mesh", tiered(MESHES, 0, full=("data=2,model=2,seq=2",)))
 @pytest.mark.parametrize("case", tiered(CASES, 0, full=0))
-def test_sharded_sequences_take_the_step_of_whole_ones(case, mesh):
+def test_sharded_sequences_take_the_step_of_whole_ones(case, mesh, monkeypatch):
+    # Of these models all arrays are small.
+    monkeypatch.setattr(parameters, "SMALLEST", 64)
     run, state, batch = begun(case)
     wanted, wanted_sums = jax.jit(partial(train_step, run))(state, batch)
-    parallel = DataParallel("shard_map", pieces=mesh[1])
+    parallel = DataParallel("shard_map", None, *mesh)
     there = parallel.split(batch, run.spec)
     placed = parallel.place(state)
     found, sums = parallel.train_step(run)(placed, there)
@@ -306,8 +320,12 @@ def rows_of_six():
 @pytest.mark.parametrize(
     ("name", "rule", "call"),
     [
-        ("mesh", "of the form", lambda: shards_per_sequence("seq=2", 8)),
-        ("mesh", "must have 8 devices", lambda: shards_per_sequence("data=2,seq=2", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("seq=2", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("data=2,seq=2,model=2", 8)),
+        ("mesh", "must have 8 devices", lambda: mesh_shape("data=8,model=2", 8)),
+        ("parallel", "must be 'shard_map'", lambda: DataParallel("pmap", shards=2)),
+        ("model", "must divide 4", lambda: DataParallel("shard_map", None, 2, 8)),
+        ("mesh", "must have 8 devices", lambda: mesh_shape("data=2,seq=2", 8)),
         ("parallel", "must be 'shard_map'", lambda: DataParallel("pmap", pieces=2)),
         ("batch_size", "multiple of 4, the number of shards of its rows", rows_of_six),
         ("seq", "must divide 8", lambda: DataParallel("shard_map", pieces=3)),

@@ -26,7 +26,14 @@ def leaves(run: Path, step: int) -> dict[str, np.ndarray]:
     """The arrays of a step, by name."""
     import orbax.checkpoint as ocp
 
-    tree = ocp.StandardCheckpointer().restore(run / "checkpoints" / str(step) / "state")
+    state = run / "checkpoints" / str(step) / "state"
+    checkpointer = ocp.PyTreeCheckpointer()
+    # Whole arrays, also of what was sharded.
+    whole = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+        checkpointer.metadata(state).item_metadata.tree,
+    )
+    tree = checkpointer.restore(state, restore_args=whole)
     found = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in found}
 
@@ -40,6 +47,8 @@ def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
     return float(np.sqrt(square / whole))
 
 
+# From a width of 128 on some arrays have 64 KiB.
+SHARDED = {"parallel": "shard_map", "width": 128}
 CASES = {
     # Dropout, BatchNorm, a finite set whose rows are read by process.
     "digits-pmap": ("digits", {"parallel": "pmap"}),
@@ -50,12 +59,15 @@ CASES = {
     # Scores of targets, which each process has of all.
     "noise-pmap": ("noise", {"parallel": "pmap"}),
     "noise-shard_map": ("noise", {"parallel": "shard_map"}),
+    # Parameters sharded within a process, and over both.
+    "digits-model=2": ("digits", SHARDED | {"mesh": "data=4,model=2"}),
+    "digits-model=8": ("digits", SHARDED | {"mesh": "data=1,model=8"}),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "fields"),
-    tiered(CASES, 0, full=["noise-pmap"], unpack=True),
+    tiered(CASES, 0, full=["noise-pmap", "digits-model=8"], unpack=True),
 )
 def test_two_processes_take_the_steps_of_one(tmp_path, name, fields):
     """20 steps of SGD with momentum, to 1e-5 of the norm of all that is saved."""
@@ -66,7 +78,7 @@ def test_two_processes_take_the_steps_of_one(tmp_path, name, fields):
     file = tmp_path / "experiment.py"
     write_experiment(file, name, fields, optimizer)
     with Processes(file, together) as started:
-        train_here(name, fields, optimizer, alone)
+        train_here(name, fields | {"mesh": None}, optimizer, alone)
         ended = started.ended()
     assert [process.status for process in ended] == WELL, ended[0].text
     assert distance(leaves(together, 20), leaves(alone, 20)) < 1e-5
@@ -166,6 +178,34 @@ def test_second_signal_ends_a_process_at_once(tmp_path):
 # Numbers of processes, and of devices of each.
 ONE, TWO = (1, 8), (2, 4)
 FEWER = [(1, 1), (1, 2), (1, 4)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("after", ["data=1,model=8", "data=4,model=2"])
+def test_run_with_sharded_parameters_goes_on_after_a_kill(tmp_path, after):
+    """By two processes of four devices; bit for bit on the same mesh."""
+    fields = SHARDED | {"steps": 40, "evaluate_every": 2, "log_every": 1}
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    before, file = tmp_path / "before.py", tmp_path / "after.py"
+    write_experiment(before, "digits", fields | {"mesh": "data=1,model=8"}, {})
+    write_experiment(file, "digits", fields | {"mesh": after}, {})
+    with Processes(before, whole) as started:
+        assert [process.status for process in started.ended()] == WELL
+    with Processes(before, run, "--heartbeat_timeout=10") as started:
+        started.until(lambda: n_lines(run) > 10)
+        started.signal(1, signal.SIGKILL)
+        started.ended(timeout_s=60)
+    with Processes(file, run) as started:
+        assert [process.status for process in started.ended()] == WELL
+    found, wanted = leaves(run, 40), leaves(whole, 40)
+    if after == "data=1,model=8":
+        assert lines(run) == lines(whole)
+        assert {k: v.tobytes() for k, v in found.items()} == {
+            k: v.tobytes() for k, v in wanted.items()
+        }
+    assert distance(found, wanted) < 1e-3
+    for one, other in zip(lines(run), lines(whole), strict=True):
+        assert one == pytest.approx(other, rel=1e-3)
 
 
 @pytest.mark.nightly

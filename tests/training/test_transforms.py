@@ -25,6 +25,7 @@ from ssm_jax.models import (
     TokenEncoder,
 )
 from ssm_jax.recurrences import GRU, ParamGroup
+from ssm_jax.sharding import parameters
 from ssm_jax.tasks import Shift
 from ssm_jax.training import Optimizer, create
 from ssm_jax.training.groups import groups_of, is_group
@@ -511,6 +512,10 @@ def test_value_is_the_loss_that_is_minimized(fields, kind, n_devices):
 RATES = (("/phase$", 0.5), ("/w_re$", 0.0))
 MAPPED = (
     ("optax.contrib:muon", "shard_map"),
+    ("optax.contrib:muon", "model"),
+    ("adafactor", "model"),
+    ("lamb", "model"),
+    ("adamw", "model"),
     ("optax.contrib:schedule_free_adamw", "pmap"),
     ("optax.contrib:momo", "shard_map"),
     ("optax.contrib:prodigy", "pmap"),
@@ -519,16 +524,21 @@ MAPPED = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "mapped"), tiered(MAPPED, fast=(), full=1, unpack=True)
+    ("kind", "mapped"), tiered(MAPPED, fast=(), full=3, unpack=True)
 )
-def test_devices_take_the_steps_of_one(kind, mapped):
-    """On parameters that are replicated, of which `shard_map` checks it."""
+def test_devices_take_the_steps_of_one(kind, mapped, monkeypatch):
+    """On parameters that are replicated, of which `shard_map` checks it, or sharded."""
+    monkeypatch.setattr(parameters, "SMALLEST", 16)
+    on = {"kind": mapped}
+    if mapped == "model":
+        on = {"kind": "shard_map", "shards": 4}
     task = Shift(length=16, n_shifts=2)
     model = build(tiny.model(StepHead(d_output=2)))
     optimizer = Optimizer(kind=kind, learning_rate=WHOLE.get(kind, 0.02), rates=RATES)
     run, state = create(model, task, optimizer, seed=0)
     found = []
-    for parallel in (DataParallel("jit"), DataParallel(mapped, jax.devices()[:4])):
+    four = jax.devices()[:4]
+    for parallel in (DataParallel("jit"), DataParallel(devices=four, **on)):
         step, now = parallel.train_step(run), parallel.place(state)
         for index in range(3):
             now, _ = step(now, parallel.split(task.batch("train", index, 8, 0)))

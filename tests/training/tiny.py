@@ -62,19 +62,21 @@ class Noise:
         return Batch(inputs[rows, :, None], targets[rows, 0], counts)
 
 
-def model(head: Any, *, norm: str = "layer", dropout: float = 0.0) -> Config:
-    """The spec of one block of 4 channels with 4 states each."""
+def model(
+    head: Any, *, norm: str = "layer", dropout: float = 0.0, width: int = 4
+) -> Config:
+    """The spec of one block of ``width`` channels with 4 states each."""
     layer = RecurrentLayer(DLR(d_state=4), ChannelMixing(dropout=dropout))
     return spec(
         SequenceModel,
-        encoder=VectorEncoder(d_model=4),
+        encoder=VectorEncoder(d_model=width),
         block=Block(layer, norm=norm),
         n_layers=1,
         head=head,
     )
 
 
-def digits(**training: Any) -> Config:
+def digits(*, width: int = 4, **training: Any) -> Config:
     """Classification of a finite set; all that is random or runs on is in it."""
     optimizer = spec(
         Optimizer,
@@ -88,7 +90,9 @@ def digits(**training: Any) -> Config:
         {
             "experiment": "tests/digits",
             "task": spec(Digits),
-            "model": model(PooledHead(d_output=10), norm="batch", dropout=0.2),
+            "model": model(
+                PooledHead(d_output=10), norm="batch", dropout=0.2, width=width
+            ),
             "optimizer": optimizer,
             "training": _training(training),
         }

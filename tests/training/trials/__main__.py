@@ -10,7 +10,8 @@ to their end by ``launch.train``, by one process or by two of two devices each:
 - ``stream``: a stream of text, from its beginning every 33 steps, with states carried
   from batch to batch;
 - ``patience``: images, until two evaluations are no better than the best one;
-- ``init_from``: images, with one layer of two from another run.
+- ``init_from``: images, with one layer of two from another run;
+- ``sharded``: images, with parameters sharded over two or four devices.
 
 Each trial starts the same command in a fresh folder, interrupts it up to four times by
 one of ``--signals``, sent to one of the processes, and starts it again until it

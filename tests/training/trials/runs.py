@@ -17,7 +17,7 @@ from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import evaluations_since_best
 from tests.training.processes import Ended, Processes
 
-EXPERIMENTS = ("digits", "stream", "patience", "init_from")
+EXPERIMENTS = ("digits", "stream", "patience", "init_from", "sharded")
 HEARTBEAT_S, CONNECT_S = 10, 60
 LONGEST_S = 1200  # From a start to the end of the run, on a machine with other work.
 DIGITS = "experiments/dlr/digits.py"
@@ -58,19 +58,30 @@ def start(experiment: str, processes: int, run: Path, steps: int) -> Processes:
         values |= {"training.patience": 2}
     if experiment == "init_from":
         values |= {"training.init_from": shared / "source/run", "model.n_layers": 2}
+    if experiment == "sharded":
+        mesh = f"data=1,model={2 * processes}"
+        values |= {"training.parallel": "shard_map", "training.mesh": mesh}
+        # From 64 KiB on an array is sharded.
+        values |= {"model.encoder.d_model": 128}
+        return _start(DIGITS, processes, run, values, devices=2)
     return _start(DIGITS, processes, run, values)
 
 
-def _start(config: str, processes: int, run: Path, values: dict[str, Any]) -> Processes:
+def _start(
+    config: str,
+    processes: int,
+    run: Path,
+    values: dict[str, Any],
+    devices: int | None = None,
+) -> Processes:
     arguments = [f"--config.{name}={value}" for name, value in values.items()]
     arguments += [f"--compile_cache={run.parents[1] / 'compiled'}"]
     arguments += [
         f"--heartbeat_timeout={HEARTBEAT_S}",
         f"--connect_timeout={CONNECT_S}",
     ]
-    return Processes(
-        *(config, run, *arguments), count=processes, devices=1 if processes == 1 else 2
-    )
+    devices = devices or (1 if processes == 1 else 2)
+    return Processes(*(config, run, *arguments), count=processes, devices=devices)
 
 
 def check_ended_well(ended: list[Ended]) -> None:
@@ -128,10 +139,13 @@ def outcome(run: Path) -> Outcome:
 def _arrays(state: Path) -> dict[str, bytes]:
     """Reads what a checkpoint holds; names and sizes of its files differ by run."""
     found = {}
-    for path, leaf in jax.tree.leaves_with_path(
-        ocp.PyTreeCheckpointer().restore(state)
-    ):
-        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        values = jax.random.key_data(leaf) if is_key else leaf
-        found[jax.tree_util.keystr(path)] = np.asarray(values).tobytes()
+    checkpointer = ocp.PyTreeCheckpointer()
+    # Whole arrays, also of what was sharded.
+    whole = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+        checkpointer.metadata(state).item_metadata.tree,
+    )
+    tree = checkpointer.restore(state, restore_args=whole)
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        found[jax.tree_util.keystr(path)] = np.asarray(leaf).tobytes()
     return found
