@@ -46,7 +46,7 @@ def define_run(where: str) -> None:
         "code is run; they are installed or in the working directory.",
     )
     flags.DEFINE_string(
-        "mesh", None, "Shards large parameters over local devices: data=N,model=M."
+        "mesh", None, "Shards large parameters over local devices: model=M."
     )
 
 

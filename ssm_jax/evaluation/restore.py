@@ -113,7 +113,7 @@ def restore(
         Their modules are imported, and so run; those of other packages are not.
       allow_changed_data: Whether data that changed since the run are a warning, and no
         error; see `ssm_jax.tasks.fingerprint`. Data that are not there are neither.
-      mesh: ``"data=N,model=M"``, of all local devices, as ``training.mesh``: large
+      mesh: ``"model=M"``, of all local devices, as ``training.mesh``: large
         parameters are sharded over ``M`` of them, each of which reads its shards.
         `Restored.apply` gathers them block by block; functions under `jax.jit` take
         them as they are. None: all are numpy arrays.

@@ -41,12 +41,12 @@ class TrainConfig:
       evaluation_batches: Number of batches of an evaluation during training. None means
         the whole split, which must then be finite.
       parallel: Transformation that maps the step over devices.
-      mesh: ``"data=N,model=M,seq=K"``, with ``parallel="shard_map"``; ``model`` or
-        ``seq`` may be left out. The rows of a batch are sharded over ``N M`` devices.
-        Large parameters, their average and the state of the optimizer are sharded over
-        ``M``, see `DataParallel`; the length of each sequence over ``K``, which pass on
-        states only, see `sharded_length`. The numbers are those of whole arrays. None:
-        all devices share the rows.
+      mesh: ``"data=N,model=M,seq=K"``, with ``parallel="shard_map"``; what is 1 may be
+        left out. The rows of a batch are sharded over ``N M`` devices. Large
+        parameters, their average and the state of the optimizer are sharded over ``M``,
+        see `DataParallel`; the length of each sequence over ``K``, which pass on states
+        only, see `sharded_length`. The numbers are those of whole arrays. None: all
+        devices share the rows.
       initial_state: States from which the recurrences start a batch; see `StateInit`.
         With ``"carry"`` they are reset at each epoch, and evaluation carries its states
         between batches too; otherwise it starts each batch from zero states.

@@ -113,6 +113,8 @@ def train(
         checkpoints = stack.enter_context(work.open_checkpoints(run.spec))
         for line in run.summary:
             logging.info("%s", line)
+        if parts.parallel.sharding_of() is not None:
+            logging.info("%s", parts.parallel.describe(state))
         elapsed_s, measured, pending = 0.0, {}, {}
         target = parts.parallel.abstract(state.replace(carry=None))
         target = target.replace(carry=jax.eval_shape(lambda: state.carry))

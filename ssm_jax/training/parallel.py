@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import math
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -327,6 +328,19 @@ class DataParallel:
         shapes = jax.eval_shape(lambda: tree)
         return jax.tree.map(shape, shapes, self.shardings(shapes))
 
+    def describe(self, state: TrainState) -> str:
+        """Says how much of a state each device holds, but for ``carry``."""
+        leaves = jax.tree.leaves(state.replace(carry=None))
+        shardings = jax.tree.leaves(self.shardings(state.replace(carry=None)))
+        whole = shard = 0
+        for leaf, sharding in zip(leaves, shardings, strict=True):
+            whole += leaf.size * leaf.dtype.itemsize
+            shard += math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        return (
+            f"of {whole / 2**20:,.1f} MiB of parameters and optimizer each device has "
+            f"{shard / 2**20:,.1f} MiB"
+        )
+
     def sharding_of(self) -> Callable[[PyTree], PyTree] | None:
         """Returns `shardings` if a state is initialized with them, or None."""
         return self.shardings if self._shards > 1 else None
@@ -526,29 +540,32 @@ def mesh_shape(mesh: str | None, n_devices: int) -> MeshShape:
     """Returns how the devices of a run share its steps.
 
     Args:
-      mesh: ``"data=N,model=M,seq=K"``, of which ``model`` and ``seq`` may be left out:
-        the rows of a batch are sharded over ``N M`` devices, the parameters over ``M``
-        and each sequence over ``K``. None means that all devices share the rows.
+      mesh: ``"data=N,model=M,seq=K"``, in this order: the rows of a batch are sharded
+        over ``N M`` devices, the parameters over ``M`` and each sequence over ``K``.
+        What is left out is 1, ``data`` the number of devices that is left. None means
+        that all devices share the rows.
       n_devices: Number of devices.
 
     Raises:
       ValueError: ``mesh`` has another form, or ``N M K`` is not the number of devices.
 
     Example:
-      >>> mesh_shape("data=4,seq=2", 8), mesh_shape("data=2,model=4", 8)
+      >>> mesh_shape("data=4,seq=2", 8), mesh_shape("model=4", 8)
       (MeshShape(pieces=2, shards=1), MeshShape(pieces=1, shards=4))
     """
     if mesh is None:
         return MeshShape()
-    match = re.fullmatch(
-        r"data=([1-9]\d*)(?:,model=([1-9]\d*))?(?:,seq=([1-9]\d*))?", mesh
-    )
-    if match is None:
+    sizes = {}
+    for name, text in re.findall(r"(\w+)=([1-9]\d*)(?:,|$)", mesh):
+        sizes[name] = int(text)
+    names = [name for name in (ROW_AXIS, PARAMETER_AXIS, LENGTH_AXIS) if name in sizes]
+    if not sizes or mesh != ",".join(f"{name}={sizes[name]}" for name in names):
         raise ValueError(
-            "`mesh` must be of the form data=N,model=M,seq=K, without model or seq for "
-            f"1, got {mesh!r}; data={n_devices} shards only the rows."
+            "`mesh` must be of the form data=N,model=M,seq=K, without what is 1, got "
+            f"{mesh!r}; data={n_devices} shards only the rows."
         )
-    rows, shards, pieces = (int(size or 1) for size in match.groups())
+    shards, pieces = sizes.get(PARAMETER_AXIS, 1), sizes.get(LENGTH_AXIS, 1)
+    rows = sizes.get(ROW_AXIS, max(n_devices // (shards * pieces), 1))
     if (size := rows * shards * pieces) != n_devices:
         raise ValueError(
             f"`mesh` must have {n_devices} devices, those of the run, got {mesh!r} "

@@ -132,7 +132,8 @@ def create(
     key_params, key = jax.random.split(jax.random.key(seed))
     init = jax.jit(model.init)  # It is traced once.
     shapes = init.eval_shape(key_params, batch.inputs, **batch.flags)
-    _check_memory(meta.unbox(shapes), sharding_of)
+    if not isinstance(key, Tracer):  # Otherwise only shapes are wanted.
+        _check_memory(meta.unbox(shapes), sharding_of)
     _check_predictions(model, shapes, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
     groups = groups_of(shapes["params"])

@@ -10,6 +10,7 @@ import pytest
 
 from ssm_jax.config import build
 from ssm_jax.models import PooledHead, StepHead
+from ssm_jax.sharding import parameters
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import DataParallel, Optimizer, TrainConfig, create, train_step
 from ssm_jax.training.initial import StateInit, TBPTTWindow
@@ -73,12 +74,16 @@ def test_four_parts_take_the_step_of_the_whole(begin):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("kind", ["shard_map", "pmap"])
-def test_parts_of_two_devices_take_the_step_of_one(kind):
+def test_parts_of_two_devices_take_the_step_of_one(kind, shards, monkeypatch):
+    if kind == "pmap" and shards > 1:
+        pytest.skip("`pmap` shards no parameters.")
+    monkeypatch.setattr(parameters, "SMALLEST", 64)
     run, state = start("state_passing")
     batch = batches()[0]
     wanted, wanted_sums = jax.jit(partial(train_step, run))(state, batch)
-    parallel = DataParallel(kind, jax.local_devices()[:2])
+    parallel = DataParallel(kind, jax.local_devices()[:2], shards=shards)
     step = parallel.train_step(dataclasses.replace(run, accumulate=2))
     found, sums = step(parallel.place(state), parallel.split(batch))
     found = parallel.gather(found)

@@ -42,6 +42,7 @@ from ssm_jax.training import (
 )
 from ssm_jax.training.initial import StateInit
 from ssm_jax.training.parallel import check_sharded_length, mesh_shape
+from ssm_jax.training.state import abstract_state
 from ssm_jax.training.step import prediction_step
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -288,6 +289,45 @@ def test_sharded_sequences_take_the_step_of_whole_ones(case, mesh, monkeypatch):
     np.testing.assert_allclose(predicted, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.nightly
+def test_gathered_blocks_are_not_kept():
+    """Of each further block a device has two shards: of its gradient, and stacked."""
+    vocabulary = 512
+    spec = TaskSpec(
+        length=16,
+        inputs="token",
+        d_input=vocabulary,
+        targets="classification",
+        d_output=vocabulary,
+        l_output=16,
+        language=True,
+    )
+    task = Drawn(spec, padded=False, resets=False)
+    temporary = {}
+    for n_layers in (4, 12):
+        model = SequenceModel(
+            encoder=TokenEncoder(512, vocabulary),
+            block=Block(layer(S5(d_state=16, blocks=1)), prenorm=True),
+            n_layers=n_layers,
+            head=None,
+            scan_blocks=True,
+        )
+        run, state = abstract_state(partial(create, model, task, SGD, seed=0))
+        parallel = DataParallel("shard_map", shards=8)
+        placed = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=sharding
+            ),
+            state,
+            parallel.shardings(state),
+        )
+        batch = task.batch("train", 0, BATCH, seed=0)
+        step: Any = parallel.compiled_train_step(run, placed, batch)
+        temporary[n_layers] = step.memory_analysis().temp_size_in_bytes
+    block = sum(4 * leaf.size for leaf in jax.tree.leaves(state.params["block_0"]))
+    assert (temporary[12] - temporary[4]) / 8 < 2.5 / 8 * block
+
+
 @pytest.mark.parametrize(
     "of_block",
     tiered(
@@ -320,7 +360,11 @@ def rows_of_six():
 @pytest.mark.parametrize(
     ("name", "rule", "call"),
     [
-        ("mesh", "of the form", lambda: mesh_shape("seq=2", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("length=2", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("data=0", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("", 8)),
+        ("mesh", "of the form", lambda: mesh_shape("model=2,model=4", 8)),
+        ("mesh", "must have 8 devices", lambda: mesh_shape("seq=3", 8)),
         ("mesh", "of the form", lambda: mesh_shape("data=2,seq=2,model=2", 8)),
         ("mesh", "must have 8 devices", lambda: mesh_shape("data=8,model=2", 8)),
         ("parallel", "must be 'shard_map'", lambda: DataParallel("pmap", shards=2)),
