@@ -213,7 +213,8 @@ def warm_start(
     Args:
       workdir: Work dir of the other run, or a folder of Hugging Face as
         `ssm_jax.interop.load_pretrained` reads it; it is not modified.
-      params: Initialized parameters of the model, without boxes.
+      params: Initialized parameters of the model, without boxes. What is sharded is
+        read onto its devices.
       model_state: Its other variables.
 
     Returns:
@@ -223,14 +224,14 @@ def warm_start(
       ValueError: The run has no checkpoint, or no parameter of that path and shape.
       CheckpointError: The checkpoint is damaged.
     """
+    ours = named_leaves({"params": params, "model_state": model_state})
     if is_hugging_face(workdir):
         step, (_, saved) = 0, load_pretrained(workdir)
     else:
-        step, saved = _best_of_run(workdir)
+        step, saved = _best_of_run(workdir, ours)
     theirs = named_leaves(saved)
-    ours = named_leaves({"params": params, "model_state": model_state})
     loaded = {
-        name: np.asarray(theirs[name], leaf.dtype)
+        name: _of_dtype(theirs[name], leaf.dtype)
         for name, leaf in ours.items()
         if name in theirs and theirs[name].shape == leaf.shape
     }
@@ -252,13 +253,33 @@ def warm_start(
     )
 
 
-def _best_of_run(workdir):
-    """The step and the variables of the best checkpoint of a run."""
+def _of_dtype(values, dtype):
+    if isinstance(values, jax.Array):  # sharded
+        return values.astype(dtype)
+    return np.asarray(values, dtype)
+
+
+def _best_of_run(workdir, ours):
+    """The step and the variables of the best checkpoint of a run.
+
+    Args:
+      workdir: Work dir of the run.
+      ours: Variables of the model by name, as whose shards theirs are read.
+    """
     directory = Path(workdir, "checkpoints").absolute()
     record = _best_record(directory)
     leaves = record["leaves"]
     layout = abstract(leaves, "ema") or abstract(leaves, "params")
     layout |= abstract(leaves, "model_state")
+    for name, leaf in layout.items():
+        mine = ours.get(f"params/{name.removeprefix('ema/').removeprefix('params/')}")
+        sharding = getattr(mine, "sharding", None)
+        if sharding is None or mine.shape != leaf.shape:
+            continue
+        if not sharding.is_fully_replicated:
+            layout[name] = jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=sharding
+            )
     target = traverse_util.unflatten_dict(layout, sep="/")
     restored = Checkpoints(directory).restore(target, step=record["step"]).state
     if "ema" in restored:

@@ -420,3 +420,13 @@ def test_changed_shard_is_refused(tmp_path, whole_run):
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match="checksum"):
         restore(run, int(path.name), mesh="data=2,model=4")
+
+
+@pytest.mark.full
+def test_sharded_run_starts_from_another(tmp_path, whole_run):
+    run = tmp_path / "run"
+    config = sharded(MESHES[1], steps=1, init_from=str(whole_run), seed=3)
+    config.optimizer.learning_rate = 1e-12
+    train(config, str(run))
+    found, wanted = (restore(of).variables["params"] for of in (run, whole_run))
+    chex.assert_trees_all_close(found, wanted, rtol=0, atol=1e-9)
