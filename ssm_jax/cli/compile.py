@@ -25,8 +25,9 @@ three quarters, unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION s
 otherwise.
 
 ``--max_batch`` finds the largest batch whose training step fits, by compiling it again
-and again, to a 64th of its size. It is at most the train split. ``--json=FILE`` writes
-all of it as JSON.
+and again, to a 64th of its size. It is at most the train split. ``--max_layers`` finds
+the most layers of the model likewise, at the batch of the config; the other sizes of
+the model stay as they are. ``--json=FILE`` writes all of it as JSON.
 """
 
 import json
@@ -45,6 +46,7 @@ with drop_lines(LIBRARY_LOG):
     from ssm_jax.cli.config_file import define_config, set_data_dir
     from ssm_jax.cli.run_flags import check_writable
     from ssm_jax.cli.tables import markdown
+    from ssm_jax.config.spec import CLASS
     from ssm_jax.training import environment
     from ssm_jax.training.parallel import LENGTH_AXIS, PARAMETER_AXIS, mesh_shape
 
@@ -54,6 +56,7 @@ NAMES = {
     "decode": "decoding step of one token",
 }
 _PREALLOCATED = 0.75  # of a GPU
+_MOST_LAYERS = 1024
 
 
 def define_flags() -> None:
@@ -66,6 +69,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_bool("quick", False, "Compile for TPUs in a fraction of the time.")
     flags.DEFINE_bool("max_batch", False, "Find the largest batch that fits.")
+    flags.DEFINE_bool("max_layers", False, "Find the most layers that fit.")
     flags.DEFINE_string("json", None, "JSON file for the results.")
     flags.DEFINE_string("data_dir", None, "Directory of prepared data sets.")
 
@@ -96,6 +100,11 @@ def _compile(values):
             values.config, target, devices, described.n_train, values.quick
         )
         print(largest_text(record), flush=True)
+    if values.max_layers:
+        record["max_layers"] = _search_layers(
+            values.config, target, devices, values.quick
+        )
+        print(deepest_text(record), flush=True)
     if values.json:
         Path(values.json).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -206,6 +215,20 @@ def _heading(config, target, described) -> dict[str, Any]:
     }
 
 
+def deepest_text(record: dict[str, Any]) -> str:
+    """Describes the result of ``--max_layers``."""
+    result = record["max_layers"]
+    tried = result["tried"]
+    if (n := result["n_layers"]) is None:
+        return "\nno model fits, not even one of 1 layer"
+    parameters, memory = (tried[n][name] for name in ("parameters", "memory_bytes"))
+    return (
+        f"\nmost layers that fit: {n:,}, {parameters:,} parameters, with "
+        f"{memory / parameters:.2f} bytes per parameter on each device; {len(tried)} "
+        "were compiled"
+    )
+
+
 def _search_batch(config, target, devices, n_train, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
     pieces = mesh_shape(config.training.get("mesh"), target.n_devices).pieces
@@ -214,26 +237,54 @@ def _search_batch(config, target, devices, n_train, quick) -> dict[str, Any]:
 
     def fits(batch_size):
         described = aot.abstract_run(config, devices, batch_size)
-        step = aot.train_program(described)
-        program = aot.compile_program(
-            "train", *step, target.device.platform, quick=quick
-        )
+        program = _training_step(described, target, quick, f"a batch of {batch_size}")
         tried[batch_size] = program.memory_bytes
-        verdict = program.fits(target.device.memory_bytes)
-        logging.info(
-            "a batch of %d %s: %s, %.1f s",
-            batch_size,
-            "fits" if verdict else "does not fit",
-            _size(program.memory_bytes),
-            program.seconds,
-        )
-        # Each batch size is a program of its own.
-        jax.clear_caches()
-        return verdict
+        return program.fits(target.device.memory_bytes)
 
     largest = aot.largest_batch(fits, unit, config.training.batch_size, n_train)
     found = {"batch_size": largest, "unit": unit, "n_train": n_train}
     return found | {"tried": tried}
+
+
+def _search_layers(config, target, devices, quick) -> dict[str, Any]:
+    """The result of ``--max_layers``, with each number of layers that was tried."""
+    config = config.copy_and_resolve_references()
+    if "n_layers" not in config.model:
+        raise ValueError(
+            f"`--max_layers` must be left out for {config.model[CLASS]}, which has no "
+            "`n_layers`; a SequenceModel has."
+        )
+    tried = {}
+
+    def fits(n_layers):
+        config.model.n_layers = n_layers
+        described = aot.abstract_run(config, devices)
+        program = _training_step(described, target, quick, f"{n_layers} layers")
+        leaves = jax.tree.leaves(described.state.params)
+        tried[n_layers] = {
+            "memory_bytes": program.memory_bytes,
+            "parameters": sum(leaf.size for leaf in leaves),
+        }
+        return program.fits(target.device.memory_bytes)
+
+    n_layers = aot.largest_batch(fits, 1, config.model.n_layers, _MOST_LAYERS)
+    return {"n_layers": n_layers, "tried": tried}
+
+
+def _training_step(described, target, quick, name) -> aot.Program:
+    """Compiles the training step of one of the runs that a search tries."""
+    step = aot.train_program(described)
+    program = aot.compile_program("train", *step, target.device.platform, quick=quick)
+    logging.info(
+        "%s %s: %s, %.1f s",
+        name,
+        "fits" if program.fits(target.device.memory_bytes) else "does not fit",
+        _size(program.memory_bytes),
+        program.seconds,
+    )
+    # Each size is a program of its own.
+    jax.clear_caches()
+    return program
 
 
 def _size(n: int) -> str:

@@ -1,8 +1,8 @@
-"""What ``--max_batch`` says of the batch that it found."""
+"""What ``--max_batch`` and ``--max_layers`` say of what they found."""
 
 import pytest
 
-from ssm_jax.cli.compile import largest_text
+from ssm_jax.cli.compile import deepest_text, largest_text
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,16 @@ def test_largest_batch_is_told_with_what_limits_it(largest, n_train, said):
     found = {"batch_size": largest, "unit": 8, "n_train": n_train, "tried": {8: 1}}
     record = {"devices_per_sequence": 1, "n_devices": 8, "max_batch": found}
     assert said in largest_text(record)
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "said"),
+    [
+        (8, "most layers that fit: 8, 1,000 parameters, with 2.50 bytes per parameter"),
+        (None, "no model fits, not even one of 1 layer"),
+    ],
+)
+def test_most_layers_are_told_with_their_bytes(n_layers, said):
+    tried = {8: {"parameters": 1000, "memory_bytes": 2500}}
+    found = {"n_layers": n_layers, "tried": tried}
+    assert said in deepest_text({"max_layers": found})
