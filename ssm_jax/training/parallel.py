@@ -119,8 +119,8 @@ class DataParallel:
         _check_even(self._devices)
         _check_pieces(pieces, kind, self._n_local)
         _check_shards(shards, kind, len(self._devices) // pieces)
-        self._pieces, self._shards = pieces, shards
-        self._n_shards = len(self._devices) // pieces
+        self._pieces, self._n_param_shards = pieces, shards
+        self._n_row_shards = len(self._devices) // pieces
         self._length_axis = LENGTH_AXIS if pieces > 1 else None
         # The arrays of `pmap` are those of a process, the others are global.
         mesh_devices = local if kind == "pmap" else self._devices
@@ -140,7 +140,7 @@ class DataParallel:
         """
         if self._n_local == self.n_devices:
             return None
-        n = batch_size // self._n_shards * (self._n_local // self._pieces)
+        n = batch_size // self._n_row_shards * (self._n_local // self._pieces)
         first = n * (jax.process_index() - self._devices[0].process_index)
         return slice(first, first + n)
 
@@ -186,7 +186,7 @@ class DataParallel:
             names = self._mesh.axis_names
             names = names if len(names) > 1 else ROW_AXIS
             run = dataclasses.replace(run, model=run.model.clone(axis_name=names))
-        if self._shards > 1:
+        if self._n_param_shards > 1:
             return self._sharded_train_step(run)
 
         # The carry is an argument of its own, because it is sharded and the rest of the
@@ -280,7 +280,8 @@ class DataParallel:
         Args:
           model: The model. Its rows are padded to a multiple of the devices.
         """
-        whole, split, _ = self._specs(None)
+        # Also where lengths are sharded: then several devices compute the same.
+        whole, split = P(), P(_row_entry(self._mesh))
 
         def predict(params, others, inputs, flags):
             variables = {"params": gather_outside_blocks(model, params), **others}
@@ -291,7 +292,7 @@ class DataParallel:
         def apply(variables, inputs, **flags):
             n = len(inputs)
             inputs, flags = jax.tree.map(
-                lambda x: pad_axis(x, 0, after=-n % self._n_shards), (inputs, flags)
+                lambda x: pad_axis(x, 0, after=-n % self._n_row_shards), (inputs, flags)
             )
             others = {name: v for name, v in variables.items() if name != "params"}
             predictions = mapped(variables["params"], others, inputs, flags)
@@ -302,7 +303,9 @@ class DataParallel:
     @property
     def _params(self):
         """The spec of parameters."""
-        return _PARAMS if self._shards > 1 else self._specs(None)[0]
+        if self._n_param_shards > 1:
+            return _PARAMS
+        return None if self._kind == "pmap" else P()
 
     def shardings(self, tree: PyTree) -> PyTree:
         """Returns how the arrays of a state, but for ``carry``, lie on the devices.
@@ -310,7 +313,7 @@ class DataParallel:
         Args:
           tree: Arrays or `jax.ShapeDtypeStruct`.
         """
-        specs = shard_specs(tree, PARAMETER_AXIS, self._shards)
+        specs = shard_specs(tree, PARAMETER_AXIS, self._n_param_shards)
         return jax.tree.map(partial(NamedSharding, self._mesh), specs)
 
     def abstract(self, tree: PyTree) -> PyTree:
@@ -343,11 +346,11 @@ class DataParallel:
 
     def sharding_of(self) -> Callable[[PyTree], PyTree] | None:
         """Returns `shardings` if a state is initialized with them, or None."""
-        return self.shardings if self._shards > 1 else None
+        return self.shardings if self._n_param_shards > 1 else None
 
     def place(self, state: TrainState) -> TrainState:
         """Copies a state to its devices; ``carry`` is sharded by its batch axis."""
-        if self._shards > 1:
+        if self._n_param_shards > 1:
             carry, state = self.place_carry(state.carry), state.replace(carry=None)
             shardings = self.shardings(state)
             state = jax.tree.map(put_on, state, shardings)
@@ -383,14 +386,14 @@ class DataParallel:
 
     def local(self, tree: PyTree) -> PyTree:
         """Returns the whole arrays of parameters, on one device of this process."""
-        if self._shards > 1:
+        if self._n_param_shards > 1:
             whole = NamedSharding(self._mesh, P())
             tree = jax.jit(lambda tree: tree, out_shardings=whole)(tree)
         return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
     def on_params(self, function: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
         """Returns a jitted function of parameters, whose result is the same in all."""
-        if self._shards > 1:
+        if self._n_param_shards > 1:
             return jax.jit(function, out_shardings=NamedSharding(self._mesh, P()))
         jitted = jax.jit(function)
         return lambda params: jitted(self.local(params))
@@ -445,7 +448,7 @@ class DataParallel:
           ValueError: The batch size is not a multiple of the number of shards of its
             rows, or the rows of a shard are not a multiple of the number of parts.
         """
-        n = self._n_shards
+        n = self._n_row_shards
         if batch_size % n:
             unit = n * accumulate
             below = batch_size // unit * unit
@@ -495,7 +498,7 @@ class DataParallel:
         def run(*arguments):
             # Only parameters have a spec for each array, by its shape.
             specs = [
-                shard_specs(argument, PARAMETER_AXIS, self._shards)
+                shard_specs(argument, PARAMETER_AXIS, self._n_param_shards)
                 if of is _PARAMS
                 else of
                 for of, argument in zip(inputs, arguments, strict=True)

@@ -68,8 +68,9 @@ def build_parts(config: Config) -> Parts:
     optimizer = build(config.optimizer, "config.optimizer")
     shape = mesh_shape(training.mesh, jax.device_count())
     check_sharded_length(task.spec, shape.pieces, training.gradient_windows)
-    kind = "jit" if is_debugging() else training.parallel
-    parallel = DataParallel(kind, None, *shape)
+    parallel = DataParallel(training.parallel, None, *shape)
+    if is_debugging():
+        parallel = DataParallel("jit")  # On one device, whatever the mesh.
     parallel.check(training.batch_size, training.accumulate)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
