@@ -175,9 +175,8 @@ def _splits(task: TFDSTask) -> dict[base.Split, _Examples]:
     names: dict[base.Split, str] = {"train": task.train, "test": task.test}
     if task.validation is not None:
         names["validation"] = task.validation
-    prepared = _OwnSet(task.name, task.name, (task.feature, task.label))
     opened = {
-        split: prepared.open(task.data_dir, name) for split, name in names.items()
+        split: _prepared(task).open(task.data_dir, name) for split, name in names.items()
     }
     rows = {split: np.arange(len(records)) for split, records in opened.items()}
     if task.validation is None:
