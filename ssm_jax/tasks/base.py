@@ -63,8 +63,8 @@ class Batch(NamedTuple):
         # Models that know no irregular steps need not have the argument.
         return flags if self.dt is None else flags | {"dt": self.dt}
 
-    def take(self, rows: slice) -> "Batch":
-        """Returns some rows."""
+    def take(self, rows: slice | np.ndarray) -> "Batch":
+        """Returns some rows, by a slice or by their indices."""
         taken: Any = (None if array is None else array[rows] for array in self)
         return Batch(*taken)
 

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,12 +23,12 @@ class FiniteTask(abc.ABC):
 
     @abc.abstractmethod
     def select(self, split: Split, indices: np.ndarray, loss_mask: np.ndarray) -> Batch:
-        """Returns examples of a split.
+        """Returns different examples of a split.
 
         Args:
           split: The split, which `n_examples` has checked.
           indices: int64, ``(b,)``, in ``[0, n)``.
-          loss_mask: bool, ``(b,)``, false for the rows that pad the last batch.
+          loss_mask: bool, ``(b,)``, true.
 
         Returns:
           Arrays that the caller may modify.
@@ -45,7 +46,7 @@ class FiniteTask(abc.ABC):
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         chosen = shuffled_indices(n, split, index, batch_size, seed, rows)
-        return self.select(split, *chosen)
+        return read_once(functools.partial(self.select, split), *chosen)
 
 
 def shuffled_indices(
@@ -133,6 +134,42 @@ def contiguous_indices(
     # Stream r is the examples from r * length on; a batch has one of each stream.
     indices = length * np.arange(batch_size)[rows or _ALL] + position
     return np.minimum(indices, n - 1), indices < n
+
+
+def read_once(
+    select: Callable[[np.ndarray, np.ndarray], Batch],
+    indices: np.ndarray,
+    loss_mask: np.ndarray,
+) -> Batch:
+    """Returns a batch, of which each example is read once.
+
+    The rows that pad a batch all repeat one example. It may be all that a process has
+    of the last batch, and reading it again for each row would take as long as a batch.
+
+    Args:
+      select: Returns the batch of different examples, given their indices and a loss
+        mask that is true.
+      indices: int64, ``(b,)``, as `shuffled_indices` returns them.
+      loss_mask: bool, ``(b,)``, likewise.
+
+    Returns:
+      The batch, whose ``loss_mask`` is false in the rows that pad it.
+
+    Example:
+      >>> def select(indices, loss_mask):
+      ...     print("reads", indices)
+      ...     return Batch(indices[:, None], indices, loss_mask)
+      >>> read_once(select, *shuffled_indices(5, "test", 1, 4, seed=0)).targets
+      reads [4]
+      array([4, 4, 4, 4])
+    """
+    if loss_mask.all():
+        return select(indices, loss_mask)
+    examples, rows = np.unique(indices, return_inverse=True)
+    batch = select(examples, np.ones(len(examples), bool)).take(rows)
+    # Indexing by an array has copied it.
+    batch.loss_mask[~loss_mask] = False
+    return batch
 
 
 def _locate(n, split, index, batch_size, seed):

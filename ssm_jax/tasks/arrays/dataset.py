@@ -133,6 +133,11 @@ class GrainTask:
         n_of_epoch = base.n_batches(self, split, batch_size) or 1
         # Elements beyond the last are those of further epochs.
         indices = indices + n * (index // n_of_epoch)
+        select = functools.partial(self._select, split)
+        return order.read_once(select, indices, loss_mask)
+
+    def _select(self, split, indices, loss_mask):
+        """A batch of elements of the dataset of a split."""
         dataset = _dataset(self.source, split)
         examples = [
             self._convert_example(dataset[element], f"element {element} of {split}")

@@ -1,6 +1,7 @@
 """TextFolder: language modelling on a directory of text files."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -178,7 +179,11 @@ class TextFolder:
             if self.layout == "stream"
             else order.shuffled_indices
         )
-        indices, row_counts = choose(n, split, index, batch_size, seed, rows)
+        chosen = choose(n, split, index, batch_size, seed, rows)
+        return order.read_once(functools.partial(self._select, split), *chosen)
+
+    def _select(self, split, indices, row_counts):
+        """A batch of windows of the text of a split."""
         whole = self._tokens(split)
         # One more than the window: the target of the last step. Positions beyond the
         # end repeat the last token, a separator; the mask excludes them.

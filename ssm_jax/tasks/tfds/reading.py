@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ssm_jax.tasks.tfds import metadata
 
 # Records per call: each call starts a thread pool, which dominates small reads.
@@ -51,8 +53,8 @@ class Record:
 class Records:
     """The records of one split, in a fixed order.
 
-    Iteration reads all records, with a progress bar on a terminal; `read` reads records
-    at given positions only.
+    Iteration reads all records, with a progress bar on a terminal; `iterate` and `read`
+    read records at given positions only, the latter at once.
     """
 
     def __init__(self, source: Any, name: str, explain: Callable[[BaseException], str]):
@@ -65,13 +67,17 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         """Reads all records."""
+        return self.iterate(range(len(self)))
+
+    def iterate(self, rows: Sequence[int] | np.ndarray) -> Iterator[Record]:
+        """Reads the records at the positions ``rows`` one after another."""
         from tqdm import tqdm
 
-        with tqdm(total=len(self), desc=self._name, disable=None) as bar:
-            for start in range(0, len(self), _AT_ONCE):
-                rows = range(start, min(start + _AT_ONCE, len(self)))
-                yield from self.read(rows)
-                bar.update(len(rows))
+        with tqdm(total=len(rows), desc=self._name, disable=None) as bar:
+            for start in range(0, len(rows), _AT_ONCE):
+                some = [int(row) for row in rows[start : start + _AT_ONCE]]
+                yield from self.read(some)
+                bar.update(len(some))
 
     def read(self, rows: Sequence[int]) -> list[Record]:
         """Reads the records at the positions ``rows``.

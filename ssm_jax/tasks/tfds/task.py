@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -13,6 +13,9 @@ from ssm_jax.tasks import base, order
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
+
+_KEPT = 2**28  # bytes of the examples of a split that are kept,
+_OVERHEAD = 256  # and of what Python adds to each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,13 +48,16 @@ class TFDSTask(order.FiniteTask):
       loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
       mask: bool, ``(b, length)``, false on padding; None for images.
 
-    Splits: those of the set. Read once per process into memory, without TensorFlow.
+    Splits: those of the set. Examples are read per batch, without TensorFlow; of each
+    split up to 256 MiB are kept in memory. For ``"words"`` each process also reads the
+    train split once, to count them.
 
     Raises:
       FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: A field is out of range; at the first batch or count, if the set is
-        damaged or not in array_record format, has no such split or feature, if a label
-        is no class or an image has another number of pixels.
+        damaged or not in array_record format, or has no such split or feature; then,
+        for the first example of a split, or at the batch that has it, if a label is no
+        class or an image has another number of pixels.
 
     Example:
       >>> mnist = TFDSTask(
@@ -98,21 +104,23 @@ class TFDSTask(order.FiniteTask):
 
     def data_files(self) -> dict[str, Path]:
         """Returns the files of the prepared set by name."""
-        return _prepared_set(self).data_files(self.data_dir)
+        return _prepared(self).data_files(self.data_dir)
 
     @override
     def n_examples(self, split: base.Split) -> int:
         base.check_split(split)
-        return len(_parts(self)[split].labels)
+        return len(_splits(self)[split].rows)
 
     @override
     def select(
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        part = _parts(self)[split]
-        if isinstance(part, labelled.LabelledImages):
-            return part.take(indices, loss_mask)
-        return part.take(indices, loss_mask, self.length)
+        values, labels = _splits(self)[split].take(indices)
+        if self.inputs == "pixels":
+            images = labelled.LabelledImages(np.stack(values), labels, white=255)
+            return images.take(np.arange(len(indices)), loss_mask)
+        inputs, mask = tokens.pad(values, self.length)
+        return base.Batch(inputs, labels, loss_mask, mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,62 +132,86 @@ class _OwnSet(reading.PreparedSet):
         return "TFDS's `download_and_prepare` writes it with that `file_format`"
 
 
+class _Examples:
+    """The examples of a split, which are read when they are asked for."""
+
+    def __init__(self, task, name, records, rows, encode):
+        self._task, self._name, self._encode = task, name, encode
+        # The rows of the split among the records.
+        self._records, self.rows = records, rows
+        # The first that are read: in shuffled epochs as good as the last ones.
+        self._kept, self._room = {}, _KEPT
+
+    def take(self, indices):
+        """The pixels or tokens of some examples, ``(l,)`` each, and their labels."""
+        found = {i: self._kept[i] for i in indices.tolist() if i in self._kept}
+        if missing := [i for i in indices.tolist() if i not in found]:
+            read = dict(zip(missing, self._read(self.rows[missing]), strict=True))
+            found |= read
+            for i, (value, label) in read.items():
+                if self._room >= value.nbytes + _OVERHEAD:
+                    self._kept[i] = value, label
+                    self._room -= value.nbytes + _OVERHEAD
+        values, labels = zip(*(found[i] for i in indices.tolist()), strict=True)
+        return values, np.array(labels, np.int32)
+
+    def _read(self, rows):
+        task, records = self._task, self._records.read(rows.tolist())
+        labels = [record.integer(task.label) for record in records]
+        bad = set(labels) - set(range(task.n_classes))
+        if bad:
+            raise ValueError(
+                f"`n_classes` must be greater than all labels of {task.name} "
+                f"{self._name}, which are not negative, got {task.n_classes} with "
+                f"{max(bad)}; a split without public labels has -1."
+            )
+        values = self._encode([record.text(task.feature) for record in records])
+        return zip(values, labels, strict=True)
+
+
 @functools.lru_cache(maxsize=2)
-def _parts(
-    task: TFDSTask,
-) -> dict[base.Split, labelled.LabelledImages | tokens.LabelledRows]:
-    """Reads all splits."""
-    examples: dict[base.Split, Any] = {
-        "train": _read(task, task.train),
-        "test": _read(task, task.test),
-    }
+def _splits(task: TFDSTask) -> dict[base.Split, _Examples]:
+    """Opens all splits, and reads the first example of each."""
+    names: dict[base.Split, str] = {"train": task.train, "test": task.test}
     if task.validation is not None:
-        examples["validation"] = _read(task, task.validation)
-    else:
-        values, labels = examples["train"]
-        drawn = sentences.hold_out(len(labels), task.n_validation, "1,000")
-        for split, rows in drawn.items():
-            examples[split] = [values[row] for row in rows], labels[rows]
-    parts: dict[base.Split, labelled.LabelledImages | tokens.LabelledRows] = {}
-    encode = _encoder(task, examples["train"][0])
-    for split, (values, labels) in examples.items():
-        if task.inputs == "pixels":
-            images = np.stack(values)
-            parts[split] = labelled.LabelledImages(images, labels, white=255)
-        else:
-            rows = tokens.Rows.of(encode(values))
-            parts[split] = tokens.LabelledRows((rows,), labels)
-    return parts
+        names["validation"] = task.validation
+    opened = {
+        split: _prepared(task).open(task.data_dir, name) for split, name in names.items()
+    }
+    rows = {split: np.arange(len(records)) for split, records in opened.items()}
+    if task.validation is None:
+        rows |= sentences.hold_out(len(rows["train"]), task.n_validation, "1,000")
+        names["validation"], opened["validation"] = task.train, opened["train"]
+    encode = _encoder(task, opened["train"], rows["train"])
+    splits = {
+        split: _Examples(task, names[split], opened[split], rows[split], encode)
+        for split in opened
+    }
+    # Fields that do not fit the set are noticed here and not in the middle of a run.
+    for examples in splits.values():
+        examples.take(np.arange(1))
+    return splits
 
 
-def _encoder(task, texts):
-    """A function from texts to their tokens."""
-    if task.inputs != "words":
-        return lambda values: map(tokens.from_bytes, values)
-    # Words are counted in the train split alone: no information from the other splits.
-    known = words.Vocabulary.of(map(sentences.decode, texts), task.vocabulary)
-    return lambda values: known.encode(map(sentences.decode, values))
-
-
-def _prepared_set(task):
+def _prepared(task):
     return _OwnSet(task.name, task.name, (task.feature, task.label))
 
 
-def _read(task, split):
-    """The values of a split, uint8 pixels ``(l,)`` or bytes, and its labels."""
-    values, labels = [], []
-    for record in _prepared_set(task).open(task.data_dir, split):
-        value = record.text(task.feature)
-        values.append(_pixels(task, value) if task.inputs == "pixels" else value)
-        labels.append(record.integer(task.label))
-    bad = set(labels) - set(range(task.n_classes))
-    if bad:
-        raise ValueError(
-            f"`n_classes` must be greater than all labels of {task.name} {split}, "
-            f"which are not negative, got {task.n_classes} with {max(bad)}; a split "
-            "without public labels has -1."
-        )
-    return values, np.array(labels, np.int32)
+def _encoder(task, records, rows):
+    """A function from encoded images or texts to their pixels or tokens."""
+    if task.inputs == "pixels":
+        return lambda values: [_pixels(task, value) for value in values]
+    if task.inputs == "bytes":
+        # Truncated before the conversion: most bytes of a long text are not used.
+        return lambda values: [tokens.from_bytes(v[: task.length]) for v in values]
+    # Words are counted in the train split alone: no information from the other splits.
+    train = (sentences.decode(r.text(task.feature)) for r in records.iterate(rows))
+    known = words.Vocabulary.of(train, task.vocabulary)
+    return lambda values: [
+        # A copy, as a slice would keep the rest of a long text.
+        row[: task.length].copy()
+        for row in known.encode(map(sentences.decode, values))
+    ]
 
 
 def _pixels(task, encoded):

@@ -1,14 +1,17 @@
 """GrainTask: batches of a dataset against its elements, and grain's own datasets."""
 
 import dataclasses
+import itertools
 import sys
 
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
+from ssm_jax.tasks.arrays import dataset
 from ssm_jax.testing import check_task
 from tests.bad_inputs import refuses
+from tests.tasks.arrays import noise
 
 FIELDS = {"length": 5, "inputs": "vector", "d_input": 2}
 CLASSES = {"targets": "classification", "d_output": 3}
@@ -89,24 +92,34 @@ def test_files_are_those_of_the_source(tmp_path):
 
 
 def test_dataset_of_grain_draws_anew_in_each_epoch():
-    grain = pytest.importorskip("grain")
-
-    @dataclasses.dataclass(frozen=True)
-    class Noise:
-        def dataset(self, split):
-            seed = ("train", "validation", "test").index(split)
-            return (
-                grain.MapDataset.range(6)
-                .seed(seed)
-                .random_map(lambda i, rng: (i, rng.normal(size=(5, 2))))
-                .map(lambda pair: {"inputs": pair[1], "targets": pair[0] % 3})
-            )
-
-    task = tasks.GrainTask(source=Noise(), **FIELDS, **CLASSES)
+    pytest.importorskip("grain")
+    task = tasks.GrainTask(source=noise.Noise(), **noise.FIELDS)
     check_task(task, batch_size=2)
     first, second, again = (task.batch("train", i, 6, 0).inputs for i in (0, 1, 0))
     np.testing.assert_array_equal(first, again)
     assert not set(first.ravel().tolist()) & set(second.ravel().tolist())
+
+
+# Where a read of twelve batches, each of them an epoch, is interrupted.
+RESTARTS = (0, 3, 4, 8, 12)
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_every_restart_continues_what_random_map_draws(n_processes):
+    pytest.importorskip("grain")
+    found = []
+    for part in itertools.pairwise(RESTARTS):
+        dataset._dataset.cache_clear()
+        found += noise.digests(*part, n_processes)
+    assert found == noise.digests(0, 12, n_processes)
+    assert len(set(found)) == 12 * n_processes
+
+
+@pytest.mark.full
+def test_another_python_continues_what_random_map_draws(run_python):
+    pytest.importorskip("grain")
+    program = "from tests.tasks.arrays import noise; print(*noise.digests(8, 12, 2))"
+    assert run_python(program).split() == noise.digests(0, 12, 2)[16:]
 
 
 def repeat(**changes):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
+from ssm_jax.tasks.tfds import reading, task as task_module
 from tests.bad_inputs import refuses
 
 IMDB = {"name": "imdb_reviews/plain_text/1.0.0", "feature": "text", "n_classes": 2}
@@ -63,6 +64,27 @@ def test_set_that_does_not_fit_is_refused(fields, name, value, mnist_dir):
     options = {**MNIST, "inputs": "pixels", "n_validation": 9, **fields}
     with refuses(name, value):
         tasks.TFDSTask(data_dir=mnist_dir, **options).n_examples("test")
+
+
+def test_label_that_is_no_class_is_refused_at_the_batch_that_has_it(
+    mnist_dir, monkeypatch
+):
+    options = {**MNIST, "inputs": "pixels", "n_validation": 8}
+    task = tasks.TFDSTask(data_dir=mnist_dir, **options)
+    n = task.n_examples("test")
+    monkeypatch.setattr(reading.Record, "integer", lambda self, name: 10)
+    with refuses("n_classes", 10):
+        task.batch("test", 0, n, seed=0)
+
+
+def test_no_more_examples_are_kept_than_there_is_room_for(mnist_dir, monkeypatch):
+    monkeypatch.setattr(task_module, "_KEPT", 3 * (784 + task_module._OVERHEAD))
+    options = {**MNIST, "inputs": "pixels", "n_validation": 7}
+    task = tasks.TFDSTask(data_dir=mnist_dir, **options)
+    first, again = (task.batch("test", 0, 8, seed=0) for _ in range(2))
+    for array, expected in zip(first[:3], again[:3], strict=True):
+        np.testing.assert_array_equal(array, expected)
+    assert len(task_module._splits(task)["test"]._kept) == 3
 
 
 def test_set_that_is_not_there_is_refused(tmp_path):
