@@ -64,9 +64,7 @@ _FORMS = {
         "week": r"(?P<y>\d{4})-?W(?P<w>\d{2})(?:-?(?P<wd>[1-7]))?",
     }.items()
 }  # fmt: skip
-_ISO = re.compile(
-    r"(?!0000)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?", re.ASCII
-)
+_ISO = re.compile(r"(?!0000)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?", re.ASCII)
 # Positions of year, month and day in "a/b/c".
 _ORDERS = {"year first": "abc", "day first": "cba", "month first": "cab"}
 
@@ -80,12 +78,15 @@ class Times(NamedTuple):
         where they are missing. None if a value is neither.
       misfit: The first such value; None without one.
       is_date: Whether values are dates and no other numbers.
+      is_utc: Whether they are of UTC: the dates have an offset, or the format a time
+        zone.
       note: What a careful reader would want to know of how they were read.
     """
 
     values: np.ndarray | None
     misfit: Misfit | None = None
     is_date: bool = True
+    is_utc: bool = False
     note: str = ""
 
 
@@ -133,9 +134,14 @@ def parse(
     if misfit is not None:
         return Times(None, misfit._replace(row=int(known[misfit.row])))
     values[known] = shifted
+    has_offsets = any(zones)
+    notes = [note] if note else []
     if np.any(shifted != dates):
-        note = "; ".join(filter(None, (note, "times are converted to UTC")))
-    return Times(values, note=note)
+        notes.append("times are converted to UTC")
+    if has_offsets and format.time_zone is not None:
+        notes.append("`time_zone` is not used, since dates have offsets")
+    is_utc = has_offsets or format.time_zone is not None
+    return Times(values, is_utc=is_utc, note="; ".join(notes))
 
 
 def is_date(word: str) -> bool:
@@ -228,7 +234,7 @@ def from_calendar(
     names = None if series is None else [series[row] for row in known.tolist()]
     shifted, _ = _to_utc(dates, [""] * len(dates), format, names)
     values[known] = shifted
-    return Times(values)
+    return Times(values, is_utc=format.time_zone is not None)
 
 
 def _misfit(row, reason="is not a date"):

@@ -1,4 +1,4 @@
-"""Dates are read alike by numpy and by fields."""
+"""Dates are read alike by numpy and by fields, and it is known whether of UTC."""
 
 import numpy as np
 import pytest
@@ -29,3 +29,23 @@ def test_dates_of_iso_8601_are_those_of_their_fields(words, monkeypatch):
     by_fields = dates.parse(words, TableFormat())
     assert found[1:] == by_fields[1:]
     np.testing.assert_array_equal(found.values, by_fields.values)
+
+
+@pytest.mark.parametrize(
+    ("offset", "zone", "is_utc", "note"),
+    [
+        ("", None, False, ""),
+        ("Z", None, True, ""),
+        ("+01:00", None, True, "times are converted to UTC"),
+        ("", "Europe/Berlin", True, "times are converted to UTC"),
+        ("Z", "Europe/Berlin", True, "`time_zone` is not used, since"),
+    ],
+)
+def test_offsets_and_time_zones_are_said(offset, zone, is_utc, note):
+    words = [f"2024-01-01 {hour}:00{offset}" for hour in (10, 11)]
+    times = dates.parse(words, TableFormat(time_zone=zone))
+    assert times.is_utc == is_utc and times.note.startswith(note)
+    assert bool(times.note) == bool(note)
+    calendar = {"year": np.array([2024.0])}
+    of_zone = dates.from_calendar(calendar, TableFormat(time_zone=zone))
+    assert of_zone.is_utc == (zone is not None)
