@@ -10,8 +10,9 @@ rows. Without ``--data`` the file of the run is read.
 The output is a CSV, or an ``.npz`` or ``.parquet`` by its extension, and has a row for
 each series and step: its time, the forecast, and the ends ``lower`` and ``upper`` of
 the interval that holds 90 % of the values as long as errors are like those of the
-validation split. Of a classification it has the class of each series, and the
-probabilities of all.
+validation split. Where the times of the data have offsets, or the run a time zone,
+those of the output are of UTC, with the mark ``+00:00``, for which an npz has no place.
+Of a classification it has the class of each series, and the probabilities of all.
 
 A run of ``ssm-jax new classify`` or ``regress`` on an npz or a table predicts each
 example of a file of the same form, whose targets are not read: the output has a row for
@@ -37,7 +38,9 @@ from ssm_jax.cli.run_flags import (
     run_options,
 )
 from ssm_jax.evaluation import predict, restore
+from ssm_jax.evaluation.predict import predict_next, series_task
 from ssm_jax.files import atomic_file, write_arrays, write_text
+from ssm_jax.tasks import SeriesTask
 
 _SUFFIXES = ("csv", "npz", "parquet")
 
@@ -61,8 +64,13 @@ def main(argv):
     # The splits of the training are not read.
     options["allow_changed_data"] |= values.data is not None
     restored = restore(values.workdir, checkpoint(), **options)
+    is_utc = False
     with errors_of_data(values.data):
-        table = predict(restored, values.data)
+        if isinstance(restored.task, SeriesTask):
+            task = series_task(restored, values.data)
+            table, is_utc = predict_next(restored, task), task.times_are_utc()
+        else:
+            table = predict(restored, values.data)
     if restored.widths is None and "forecast" in table:
         logging.warning(
             "no intervals: `ssm-jax evaluate --workdir=%s` measures them on the data "
@@ -70,19 +78,19 @@ def main(argv):
             values.workdir,
         )
     if not values.output:
-        print(_csv(table), end="")
+        print(_csv(table, is_utc), end="")
         return
-    _write(Path(values.output), table)
+    _write(Path(values.output), table, is_utc)
     print(f"{len(next(iter(table.values()))):,} rows written to {values.output}")
 
 
-def _write(path, table):
+def _write(path, table, is_utc):
     """Writes a table, whole or not at all."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
         write_arrays(path, table)
     elif suffix == ".csv":
-        write_text(path, _csv(table))
+        write_text(path, _csv(table, is_utc))
     else:
         try:
             import pyarrow
@@ -93,24 +101,34 @@ def _write(path, table):
                 "`pip install pyarrow` installs it."
             ) from error
         with atomic_file(path) as file:
-            parquet.write_table(pyarrow.table(table), file)
+            zone = "UTC" if is_utc else None
+            columns = {
+                name: pyarrow.array(column, pyarrow.timestamp("us", zone))
+                if column.dtype.kind == "M"
+                else column
+                for name, column in table.items()
+            }
+            parquet.write_table(pyarrow.table(columns), file)
 
 
-def _csv(table):
+def _csv(table, is_utc=False):
     """A table as the text of a CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows(zip(*(_words(column) for column in table.values()), strict=True))
+    columns = (_words(column, is_utc) for column in table.values())
+    writer.writerows(zip(*columns, strict=True))
     return text.getvalue()
 
 
-def _words(column):
+def _words(column, is_utc):
     """A column as words, of dates without the digits that are all zero."""
     if column.dtype.kind == "M":
-        units = ("D", "s", "us")
+        # A day has no offset: one of UTC is written as its first moment.
+        units = ("s", "us") if is_utc else ("D", "s", "us")
         unit = next(u for u in units if (column.astype(f"M8[{u}]") == column).all())
-        return [str(x).replace("T", " ") for x in column.astype(f"M8[{unit}]")]
+        mark = "+00:00" if is_utc else ""
+        return [str(x).replace("T", " ") + mark for x in column.astype(f"M8[{unit}]")]
     if column.dtype.kind == "f":
         return [f"{x:.9g}" for x in column]
     return [str(x) for x in column]

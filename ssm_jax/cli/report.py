@@ -281,7 +281,8 @@ def main(argv):
             for folder, row in zip(folders, rows, strict=True)
         ]
         page.write_page(Path(flags.FLAGS.page), runs)
-        print(flags.FLAGS.page)
+        n = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+        print(f"page of {n} written to {flags.FLAGS.page}")
         return
     check_seeds(folders, rows)
     # After all rows, so that an unfinished run is reported before anything is drawn.

@@ -255,6 +255,28 @@ def beside_baselines(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     }
 
 
+def step_of(evaluation: Mapping[str, Any]) -> str:
+    """Says which step of the training the model of an evaluation is of.
+
+    Args:
+      evaluation: The result of `ssm_jax.evaluation.evaluate_run`, or a row of a table.
+
+    Example:
+      >>> step_of({"step": 50}), step_of({"best_step": 0, "steps": 500})
+      ('step 50', 'step 0 of 500, before training')
+    """
+    # A row of a table has it under another name.
+    step = evaluation.get("best_step", evaluation.get("step"))
+    found = f"step {step}"
+    if "steps" in evaluation:
+        found += f" of {evaluation['steps']}"
+    if step != 0:
+        return found
+    if "linear" in (evaluation.get("forecast") or {}):
+        return f"{found}, the linear forecast that training began with"
+    return f"{found}, before training"
+
+
 def gain_over_linear(evaluation: Mapping[str, Any]) -> str:
     """Says what the layers of a model add to the linear forecast that it begins as.
 
@@ -269,7 +291,6 @@ def gain_over_linear(evaluation: Mapping[str, Any]) -> str:
     forecast = evaluation.get("forecast") or {}
     if "linear" not in forecast:
         return ""
-    # A row of a table has it under another name.
     if evaluation.get("best_step", evaluation.get("step")) == 0:
         return (
             "The model is the linear forecast: in no evaluation was it better with its "

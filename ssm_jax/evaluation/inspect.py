@@ -68,11 +68,7 @@ def inspect(
     recurrence, layers = _time_invariant(model, restored.variables["params"])
     if recurrence is not None:
         arrays |= _decays(recurrence, layers, "")
-        seed = restored.training.seed
-        key, _ = jax.random.split(jax.random.key(seed))
-        # The program that training has compiled.
-        batch = rows_of_batch(restored.task, split, 0, 1, seed)
-        initial, _ = initialize(jax.jit(model.init), key, batch)
+        initial = _initial_params(restored, split)
         arrays |= _decays(recurrence, _time_invariant(model, initial)[1], "initial_")
         length = restored.task.spec.length
         arrays |= _kernels(recurrence, layers, length)
@@ -81,6 +77,18 @@ def inspect(
         arrays["lags"] = np.arange(length - lags, length)
     write_arrays(path, arrays)
     return arrays
+
+
+def _initial_params(restored, split):
+    """The parameters that the seed of a run gives."""
+    training = restored.training
+    if restored.step == 0 and training.init_from is None:
+        return restored.variables["params"]
+    key, _ = jax.random.split(jax.random.key(training.seed))
+    # The program that training has compiled.
+    batch = rows_of_batch(restored.task, split, 0, 1, training.seed)
+    params, _ = initialize(restored.init, key, batch)
+    return params
 
 
 def _time_invariant(model, params):

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from scipy import special
 
 from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
 from ssm_jax.models.decoding import vocabulary_size
@@ -94,6 +93,9 @@ def loss_interval(
     n = len(documents)
     if n < 2:
         return None
+    # Imported here: a tenth of a second that no other evaluation needs.
+    from scipy import special
+
     quantile = special.stdtrit(n - 1, (1 + confidence) / 2)
     half = float(quantile) * _standard_error(documents)
     mean = float(np.mean(documents))

@@ -59,11 +59,16 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
     """
     if isinstance(restored.task, ExamplesTask):
         return _predict_examples(restored, restored.task, data)
-    return _predict_next(restored, series_task(restored, data))
+    return predict_next(restored, series_task(restored, data))
 
 
-def _predict_next(restored, task):
-    """The table of what follows the last rows of a task."""
+def predict_next(restored: Restored, task: SeriesTask) -> dict[str, np.ndarray]:
+    """Returns the table of `predict` of what follows the last rows of a task.
+
+    Args:
+      restored: The model.
+      task: Its task, or the result of `series_task`.
+    """
     predicted = np.asarray(restored.apply(task.next_inputs(), dt=task.next_dt()))
     table: dict[str, np.ndarray] = task.series_columns()
     if task.classes is not None:
@@ -284,7 +289,7 @@ class WindowStream:
         step_of_row, n_steps = task.step_of_rows()
         found = None
         if n_steps >= task.window:
-            found = _predict_next(self._restored, task)
+            found = predict_next(self._restored, task)
         self._rows[name] = _last_rows(rows, step_of_row, n_steps - task.window)
         return found
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 import jax
@@ -78,6 +78,11 @@ class Restored:
 
         return jax.jit(apply)
 
+    @functools.cached_property
+    def init(self) -> Callable[..., PyTree]:
+        """The method ``init`` of the model, jitted; `restore` has traced it."""
+        return jax.jit(self.model.init)
+
     @property
     def text(self) -> TextFolder:
         """The task of a language model.
@@ -137,7 +142,8 @@ def restore(
     task = work.with_statistics(build(config.task, "config.task", **runtime))
     model = build(config.model, "config.model")
     # Shapes and dtypes are enough to restore into; nothing is initialized.
-    target = jax.eval_shape(lambda: _variables(model, task.spec))
+    init = jax.jit(model.init)
+    target = jax.eval_shape(lambda: _variables(init, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
     if mesh is not None:
         target = local_mesh(mesh).abstract(target)
@@ -161,9 +167,12 @@ def restore(
     )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
     widths = work.widths(restored.step)
-    return Restored(
+    found = Restored(
         model, variables, task, training, restored.step, changed, widths, mesh
     )
+    # In place of the cached property, so that it is traced once.
+    vars(found).update(init=init)
+    return found
 
 
 def _data_of(task):
@@ -189,13 +198,15 @@ def _step_number(which: object) -> int | None:
     )
 
 
-def _variables(model, spec):
-    """The initial variables of a model, for one example of a task."""
+def _variables(init, spec):
+    """The initial variables by the method of a model, for one example of a task."""
     shape = (1, 2, spec.length) if spec.pair else (1, spec.length)
     if spec.inputs == "vector":
         shape = (*shape, spec.d_input)
     dtype = "float32" if spec.inputs == "vector" else "int32"
     inputs = jax.numpy.zeros(shape, dtype)
-    variables = dict(meta.unbox(model.init(jax.random.key(0), inputs)))
+    # As in training, where a batch without resets and padding has these arguments, too.
+    flags = {"reset": None, "mask": None}
+    variables = dict(meta.unbox(init(jax.random.key(0), inputs, **flags)))
     variables.pop(METRICS_COLLECTION, None)
     return variables

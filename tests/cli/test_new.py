@@ -56,6 +56,40 @@ def test_columns_that_are_not_read_are_printed(tmp_path, monkeypatch, capsys):
     assert "unread   year" not in shown
 
 
+def test_few_examples_to_evaluate_on_are_said(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--data={csv}") in (0, None)
+    # 90 and 180 rows for windows of which each predicts 24 further ones.
+    shown = capsys.readouterr().out
+    assert (
+        "check    validation has only 3 and test has only 7 windows that share no "
+        "target, fewer than 30: their errors are rough\n"
+    ) in shown
+    hours = np.datetime64("2020-01-01T00") + np.arange(7_300)
+    load = np.sin(2 * np.pi * np.arange(7_300) / 24)
+    pairs = zip(hours, load, strict=True)
+    rows = [f"{hour},{value}" for hour, value in pairs]
+    Path(csv).write_text("\n".join(["when,load", *rows]))
+    assert write(monkeypatch, f"--data={csv}", "--output=long.py") in (0, None)
+    assert "check" not in capsys.readouterr().out
+    np.savez("a.npz", inputs=np.zeros((100, 5)), targets=np.arange(100) % 2)
+    words = "classify", "--data=a.npz", "--output=labelled.py"
+    assert programs.run(monkeypatch, "new", *words) in (0, None)
+    assert "validation has only 10 and test has only 10 examples" in (
+        capsys.readouterr().out
+    )
+
+
+def test_windows_of_several_series_that_share_no_target_are_counted(csv):
+    rows = Path(csv).read_text().splitlines()[1:]
+    lines = ["when,shop,load"]
+    for shop in "ab":
+        lines += [row.replace(",", f",{shop},") for row in rows]
+    Path("shops.csv").write_text("\n".join(lines))
+    found = forecast("shops.csv", "shops.py").found
+    (about,) = (value for name, value in found if name == "check")
+    assert "validation has only 6 and test has only 14 windows" in about
+
+
 def test_what_the_file_leaves_open_is_stated_by_flags(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     days = [f"{1 + n % 12:02}/{1 + n // 12:02}/2020" for n in range(120)]

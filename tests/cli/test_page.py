@@ -238,7 +238,7 @@ def test_program_writes_the_page_whole_or_not_at_all(tmp_path, monkeypatch, caps
     file = tmp_path / "page.html"
     words = f"--workdirs={folder.path}", f"--page={file}", "--nofigures"
     assert programs.run(monkeypatch, "report", *words) in (0, None)
-    assert capsys.readouterr().out == f"{file}\n"
+    assert capsys.readouterr().out == f"page of 1 run written to {file}\n"
     written = file.read_text()
     (folder.path / "evaluation.json").write_text("{")
     assert programs.run(monkeypatch, "report", *words) == 2

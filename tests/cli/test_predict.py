@@ -7,20 +7,23 @@ import os
 import numpy as np
 import pytest
 
-from ssm_jax.cli import config_file, report
+from ssm_jax.cli import config_file, predict as program, report
 from ssm_jax.cli.templates.forecast import forecast
 from ssm_jax.cli.templates.labelled import classify, regress
 from ssm_jax.evaluation import predict, restore
+from ssm_jax.tasks import TableFormat
+from ssm_jax.tasks.series import dates
 from ssm_jax.training import WorkDir, train
 from tests.cli import programs
 
 HOURS = 900
 
 
-def write(name, first=0, last=HOURS, column="load"):
+def write(name, first=0, last=HOURS, column="load", offset=""):
     hours = np.datetime64("2020-01-01T00") + np.arange(first, last)
     load = np.sin(2 * np.pi * np.arange(first, last) / 24)
-    rows = [f"{hour},{value}" for hour, value in zip(hours, load, strict=True)]
+    pairs = zip(hours, load, strict=True)
+    rows = [f"{hour}:00{offset},{value}" for hour, value in pairs]
     with open(name, "w") as file:
         file.write("\n".join([f"when,{column}", *rows]))
 
@@ -68,6 +71,34 @@ def test_program_writes_what_follows_new_rows(folder, monkeypatch, capsys):
     assert programs.run(monkeypatch, "predict", *words) in (0, None)
     assert capsys.readouterr().out.splitlines()[1].startswith("2020-02-10 00:00:00,1,")
     os.rename("moved.csv", "load.csv")
+
+
+def test_times_of_utc_are_marked():
+    times = np.array(["2024-01-01T23:00", "2024-01-02T00:00"], "M8[us]")
+    table = {"when": times, "step": np.arange(2)}
+    plain, marked = (program._csv(table, is_utc=utc) for utc in (False, True))
+    assert plain.splitlines()[1] == "2024-01-01 23:00:00,0"
+    assert marked.splitlines()[1] == "2024-01-01 23:00:00+00:00,0"
+    days = {"when": times[1:]}
+    assert program._csv(days, is_utc=False) == "when\n2024-01-02\n"
+    assert program._csv(days, is_utc=True) == "when\n2024-01-02 00:00:00+00:00\n"
+
+
+@pytest.mark.full
+def test_times_of_rows_with_offsets_are_marked(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    write("local.csv", 500, 960, offset="+01:00")
+    words = ["--workdir=run", "--data=local.csv", "--output=marked.csv"]
+    assert programs.run(monkeypatch, "predict", *words) in (0, None)
+    with open("marked.csv") as file:
+        assert next(csv.DictReader(file))["when"] == "2020-02-09 23:00:00+00:00"
+    # What was written is read as the times that it names.
+    words = dates.parse(["2020-02-09 23:00:00+00:00"], TableFormat())
+    assert words.is_utc and words.values[0] == 1e6 * (18_301 * 24 + 23) * 3_600
+    parquet = pytest.importorskip("pyarrow.parquet")
+    words = ["--workdir=run", "--data=local.csv", "--output=marked.parquet"]
+    assert programs.run(monkeypatch, "predict", *words) in (0, None)
+    assert parquet.read_schema("marked.parquet").field("when").type.tz == "UTC"
 
 
 @pytest.mark.full

@@ -248,6 +248,20 @@ EVALUATIONS = {
 }
 
 
+def test_step_0_is_said_to_be_what_training_began_with():
+    result = {"split": "test", "step": 0, "loss": 0.02, "r2": 0.9, "baseline": None}
+    plain = tables.evaluation(result).splitlines()[0]
+    assert plain == "test R2 0.9, step 0, before training"
+    forecast = row_of_forecast(0, 0.0)["forecast"]
+    result["forecast"] = forecast | {"linear": forecast["model"]}
+    lines = tables.evaluation(result).splitlines()
+    assert lines[0] == (
+        "test MAE 10, step 0, the linear forecast that training began with, in the "
+        "units of the file"
+    )
+    assert lines[1].startswith("The model is the linear forecast: ")
+
+
 @pytest.mark.parametrize(
     ("result", "headline", "table"), EVALUATIONS.values(), ids=EVALUATIONS.keys()
 )

@@ -202,6 +202,8 @@ def _describe(task, path, format, guesses):
         elif name == "missing" and (n := int(np.isnan(task.values()).sum())):
             value = f"{value}, where {n:,} targets are missing"
         yield name, value
+    sizes = {split: _n_disjoint(task, split) for split in get_args(Split)}
+    yield from writing.few_examples(sizes, "windows that share no target")
     for name, doubt in suspects(str(path), guesses, format).items():
         yield "check", f"{name}: {doubt}"
     why = [*unread(str(path), guesses, format).items()]
@@ -209,6 +211,15 @@ def _describe(task, path, format, guesses):
         yield "unread", f"{name}: {reason}"
     if len(why) > _SHOWN:
         yield "unread", f"{len(why) - _SHOWN:,} more columns"
+
+
+def _n_disjoint(task, split):
+    """The number of windows of a split whose targets do not overlap."""
+    first, of_series = task.first_targets(split), task.series_of_windows(split)
+    # Those of a series are together, in the order of time.
+    starts = np.flatnonzero(np.diff(of_series, prepend=-1))
+    since = first - np.repeat(first[starts], np.diff(starts, append=len(first)))
+    return len(np.unique(np.stack([of_series, since // task.horizon]), axis=1).T)
 
 
 def _span(times):

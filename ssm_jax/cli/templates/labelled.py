@@ -158,7 +158,8 @@ def _write(data, output, kind, *, example=None, target=None):
     writing.write(output, TEMPLATE, values, **fields)
     n = ", ".join(f"{n:,} {split}" for split, n in sizes.items())
     found = [("examples", f"{sum(sizes.values()):,}: {n}"), *found]
-    return writing.Written([*found, *_classes(counts, fields)])
+    few = writing.few_examples(sizes, "examples")
+    return writing.Written([*found, *_classes(counts, fields), *few])
 
 
 def _of_arrays(path, kind):

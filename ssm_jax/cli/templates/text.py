@@ -142,6 +142,8 @@ def text(data: str, output: str, *, vocabulary: int | None = None) -> writing.Wr
     found = [*_files(folder, by_split), *_tokens(sizes), *constants.items()]
     if vocabulary is not None and task.vocabulary < vocabulary:
         found.append(("short", f"the text has no more than {task.vocabulary} tokens"))
+    windows = {split: n // window for split, n in sizes.items()}
+    found += writing.few_examples(windows, f"windows of {window} tokens")
     longest = min(16 * window, writing.power_of_2(sizes["test"] / 4))
     lengths = [window // 4]
     while 2 * lengths[-1] <= longest:

@@ -36,6 +36,8 @@ END = """    optimizer = spec(
 """The end of the templates of texts and labelled sequences."""
 
 _SHOWN = 5  # Names in a list.
+# The mean of 30 independent errors has a standard error of 18 % of their deviation.
+_FEW = 30
 
 
 class Written(NamedTuple):
@@ -124,6 +126,26 @@ def power_of_2(number: float) -> int:
       (64, 1)
     """
     return 2 ** max(0, int(number).bit_length() - 1)
+
+
+def few_examples(sizes: Mapping[str, int], what: str) -> list[tuple[str, str]]:
+    """Returns what is printed if a held-out split has fewer than 30 examples.
+
+    Args:
+      sizes: Numbers of independent examples by split; that of ``"train"`` is not read.
+      what: What these are, in the plural.
+
+    Example:
+      >>> few_examples({"train": 80, "validation": 10, "test": 30}, "files")
+      [('check', 'validation has only 10 files, fewer than 30: its errors are rough')]
+    """
+    few = {s: n for s, n in sizes.items() if s != "train" and n < _FEW}
+    if not few:
+        return []
+    have = [f"{split} has only {n:,}" for split, n in few.items()]
+    its = "their" if len(few) > 1 else "its"
+    about = f"{' and '.join(have)} {what}, fewer than {_FEW}: {its} errors are rough"
+    return [("check", about)]
 
 
 def shortened(words: Iterable[Any]) -> str:

@@ -302,7 +302,10 @@ class _JoinedTable(Table):
                 return read._replace(misfit=misfit)
         notes = self._merge_notes([[read.note] if read.note else [] for read in reads])
         values = np.concatenate([read.values for read in reads])
-        return reads[0]._replace(values=values, note="; ".join(notes))
+        read = reads[0]._replace(values=values, note="; ".join(notes))
+        if not isinstance(read, Times):
+            return read
+        return read._replace(is_utc=all(each.is_utc for each in reads))
 
     def _merge_notes(self, notes_of_parts):
         """Each note once, with the files that it is on unless it is on all."""

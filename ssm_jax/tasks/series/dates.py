@@ -64,6 +64,7 @@ _FORMS = {
         "week": r"(?P<y>\d{4})-?W(?P<w>\d{2})(?:-?(?P<wd>[1-7]))?",
     }.items()
 }  # fmt: skip
+_ISO = re.compile(r"(?!0000)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?", re.ASCII)
 # Positions of year, month and day in "a/b/c".
 _ORDERS = {"year first": "abc", "day first": "cba", "month first": "cab"}
 
@@ -77,12 +78,15 @@ class Times(NamedTuple):
         where they are missing. None if a value is neither.
       misfit: The first such value; None without one.
       is_date: Whether values are dates and no other numbers.
+      is_utc: Whether they are of UTC: the dates have an offset, or the format a time
+        zone.
       note: What a careful reader would want to know of how they were read.
     """
 
     values: np.ndarray | None
     misfit: Misfit | None = None
     is_date: bool = True
+    is_utc: bool = False
     note: str = ""
 
 
@@ -130,9 +134,14 @@ def parse(
     if misfit is not None:
         return Times(None, misfit._replace(row=int(known[misfit.row])))
     values[known] = shifted
+    has_offsets = any(zones)
+    notes = [note] if note else []
     if np.any(shifted != dates):
-        note = "; ".join(filter(None, (note, "times are converted to UTC")))
-    return Times(values, note=note)
+        notes.append("times are converted to UTC")
+    if has_offsets and format.time_zone is not None:
+        notes.append("`time_zone` is not used, since dates have offsets")
+    is_utc = has_offsets or format.time_zone is not None
+    return Times(values, is_utc=is_utc, note="; ".join(notes))
 
 
 def is_date(word: str) -> bool:
@@ -225,7 +234,7 @@ def from_calendar(
     names = None if series is None else [series[row] for row in known.tolist()]
     shifted, _ = _to_utc(dates, [""] * len(dates), format, names)
     values[known] = shifted
-    return Times(values)
+    return Times(values, is_utc=format.time_zone is not None)
 
 
 def _misfit(row, reason="is not a date"):
@@ -283,6 +292,8 @@ def _check_years(matches):
 
 def _numeric_dates(matches, format):
     """As `_dates`, where the whole column decides what is the day and the month."""
+    if (iso_dates := _iso_dates(matches)) is not None:
+        return iso_dates, None, ""
     parts = [match.groupdict() for match in matches]
     orders = {}
     for name, letters in _ORDERS.items():
@@ -314,6 +325,19 @@ def _numeric_dates(matches, format):
     # Of dates with a year of four digits in front there is nothing to say.
     plain = len(parts[0]["a"]) == 4
     return orders[fits[0]], None, "" if plain else f"dates are {fits[0]}"
+
+
+def _iso_dates(matches):
+    """Dates of whole seconds as ISO 8601 has them, by numpy; None of others."""
+    ends = [match.start("zone") if match["zone"] else None for match in matches]
+    texts = [m.string[:end].rstrip() for m, end in zip(matches, ends, strict=True)]
+    if not all(map(_ISO.fullmatch, texts)):
+        return None
+    try:
+        seconds = np.array(texts, "datetime64[s]").astype(np.int64)
+    except ValueError:  # The hour 24, or no date.
+        return None
+    return seconds * float(SECOND)
 
 
 def _has_width(part, letters):
@@ -413,7 +437,7 @@ _READ: dict[str, Callable[[dict[str, Any]], float | None]] = {
 
 
 def _zone(match):
-    return match.groupdict().get("zone") or ""
+    return (match["zone"] or "") if "zone" in match.re.groupindex else ""
 
 
 def _to_utc(dates, zones, format, series):

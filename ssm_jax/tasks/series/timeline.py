@@ -48,6 +48,7 @@ class Timeline(NamedTuple):
       source: The step that each row of the file belongs to, -1 of one that is left out,
         ``(r,)``.
       notes: What a careful reader would want to know.
+      is_utc: Whether ``times`` are of UTC, as dates with offsets are.
     """
 
     names: tuple[str, ...]
@@ -56,6 +57,7 @@ class Timeline(NamedTuple):
     is_date: bool
     source: np.ndarray
     notes: tuple[str, ...] = ()
+    is_utc: bool = False
 
     def spans(self) -> list[tuple[int, int]]:
         """Returns where each series starts and ends."""
@@ -212,23 +214,15 @@ def arrange(
         chosen = {"first": firsts, "last": lasts, "mean": np.ones(len(rows), bool)}
         source[rows[chosen[duplicates]]] = at[chosen[duplicates]]
         kept = rows[firsts]
+    of_rows = names, codes[kept], values[kept], times.is_date
     if step is None:
-        return _timeline(
-            names,
-            codes[kept],
-            values[kept],
-            times.is_date,
-            kept,
-            len(codes),
-            notes,
-            source,
-        )
+        found = _timeline(*of_rows, kept, len(codes), notes, source)
+        return found._replace(is_utc=times.is_utc)
     if source is None:
         source = np.full(len(rows), -1)
         source[rows] = np.arange(len(rows))
-    return _resample(
-        names, codes[kept], values[kept], times.is_date, source, parse_step(step), notes
-    )
+    found = _resample(*of_rows, source, parse_step(step), notes)
+    return found._replace(is_utc=times.is_utc)
 
 
 def series_of_rows(table: Table, group: Group) -> tuple[np.ndarray, tuple[str, ...]]:

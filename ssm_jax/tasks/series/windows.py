@@ -563,6 +563,14 @@ class SeriesTask(order.FiniteTask):
             return steps.times
         return _as_dates(steps.times)
 
+    def times_are_utc(self) -> bool:
+        """Returns whether times are of UTC.
+
+        They are where dates have an offset, such as ``Z`` or ``+01:00``, and where the
+        format names a time zone.
+        """
+        return self._series.timeline.is_utc
+
     def first_targets(self, split: base.Split) -> np.ndarray:
         """Returns the row of the first target of each window of a split, in order."""
         base.check_split(split)
