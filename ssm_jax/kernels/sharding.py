@@ -61,8 +61,8 @@ def reshard_like(
 def gather_explicit(tree: PyTree) -> Any:
     """Gathers the arrays of a tree that types say are sharded.
 
-    On explicit axes a product of two arrays that are both sharded is an error unless
-    its result is said to be sharded in some way; parameters are gathered where they are
+    On explicit axes a product over an axis that both arrays have sharded is an error,
+    unless it is said how its result is sharded; parameters are gathered where they are
     used instead. On automatic axes the compiler decides.
 
     Args:
@@ -71,7 +71,11 @@ def gather_explicit(tree: PyTree) -> Any:
     Returns:
       The tree, with each array whole on all devices.
     """
-    return jax.tree.map(lambda leaf: reshard(leaf, leaf, [None] * leaf.ndim), tree)
+
+    def gather(leaf):
+        return reshard(leaf, leaf, [None] * leaf.ndim) if is_sharded(leaf) else leaf
+
+    return jax.tree.map(gather, tree)
 
 
 def take(
