@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
+from ssm_jax.kernels.sharding import gather_explicit
 from ssm_jax.types import Array, Complex, Float, Inexact, PyTree
 
 MAX_EXPONENT = 30.0
@@ -25,7 +26,8 @@ infinity times zero.
 def in_float32(params: PyTree) -> Any:
     """Parameters in the dtype that decays and states are computed in.
 
-    Rounded to bfloat16 a decay of 0.999 would be 1.
+    Rounded to bfloat16 a decay of 0.999 would be 1. Those that are sharded over
+    explicit axes of a mesh are gathered.
 
     Args:
       params: Floating-point arrays of any dtypes.
@@ -39,7 +41,8 @@ def in_float32(params: PyTree) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         check_floating(f"params{jax.tree_util.keystr(path)}", leaf)
     dtype = common_dtype(jnp.float32, *jax.tree.leaves(params))
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
+    return gather_explicit(params)
 
 
 def bounded_exp(

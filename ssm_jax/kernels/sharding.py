@@ -15,7 +15,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import Array, Inexact, Integer, Shaped
+from ssm_jax.types import Array, Inexact, Integer, PyTree, Shaped
 
 
 def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
@@ -56,6 +56,26 @@ def reshard_like(
 ) -> Shaped[jax.Array, "..."]:
     """Shards an array as another one of as many axes."""
     return reshard(values, like, range(values.ndim))
+
+
+def gather_explicit(tree: PyTree) -> Any:
+    """Gathers the arrays of a tree that types say are sharded.
+
+    On explicit axes a product over an axis that both arrays have sharded is an error,
+    unless it is said how its result is sharded; parameters are gathered where they are
+    used instead. On automatic axes the compiler decides.
+
+    Args:
+      tree: Arrays, such as parameters.
+
+    Returns:
+      The tree, with each array whole on all devices.
+    """
+
+    def gather(leaf):
+        return reshard(leaf, leaf, [None] * leaf.ndim) if is_sharded(leaf) else leaf
+
+    return jax.tree.map(gather, tree)
 
 
 def take(
@@ -108,13 +128,18 @@ def convolve_on_each_device(
 def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
     """Returns an array that CPUs store with the last axis contiguous, on a mesh.
 
-    On automatic axes XLA gives the FFT of a transposed array, followed by an inverse
-    FFT, a layout that its FFT for CPUs refuses.
+    On automatic axes XLA gathers the operand of an FFT on all devices, also where only
+    other axes than the transformed one are sharded (openxla/xla#24). The FFT for CPUs
+    refuses the layout that it gives one that is transposed or gathered there, so it is
+    gathered before the layout is fixed.
     """
     values = jnp.asarray(values)
     mesh = jax.typeof(values).sharding.mesh
     if mesh.empty or not mesh.auto_axes or target_platform() != "cpu":
         return values
+    if len(mesh.auto_axes) == len(mesh.axis_names):
+        whole = NamedSharding(mesh, PartitionSpec())
+        values = jax.lax.with_sharding_constraint(values, whole)
     return with_layout_constraint(values, Layout(tuple(range(values.ndim))))
 
 

@@ -12,7 +12,7 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.fusion import materialize
 from ssm_jax.layers.dropout import RowDropout
-from ssm_jax.layers.module import Module
+from ssm_jax.layers.module import Dense, Module
 from ssm_jax.types import Activations, Outputs
 
 
@@ -96,7 +96,7 @@ class Linear(Module):
             "truncated_normal": (truncated, truncated),
             "zeros": (zeros, zeros),
         }[self.kernel_init]
-        dense = nn.Dense(
+        dense = Dense(
             self.features,
             use_bias=self.use_bias,
             kernel_init=lambda *shape: self.scale * kernel(*shape),

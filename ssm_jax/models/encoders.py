@@ -9,7 +9,7 @@ from ssm_jax.kernels.arguments import check_flags, check_floating, describe, is_
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.sharding import take
 from ssm_jax.layers.channel_mixing import Linear
-from ssm_jax.layers.module import Module
+from ssm_jax.layers.module import Dense, Embed, Module
 from ssm_jax.sharding.axis import first_step, n_pieces, previous_pieces
 from ssm_jax.types import Activations, Array, Float, Integer, Outputs, Steps
 
@@ -59,7 +59,7 @@ class ScalarEncoder(Module):
                 "several features per step."
             )
         normal = jax.nn.initializers.normal
-        dense = nn.Dense(
+        dense = Dense(
             self.d_model, kernel_init=normal(1.0), bias_init=normal(0.1), name="dense"
         )
         return by_rows(dense, x)
@@ -105,7 +105,7 @@ class TokenEncoder(Module):
         normal = jax.nn.initializers.normal(self.std)
         width = self.d_embedding or self.d_model
         # `setup` instead of `compact`, because two methods use the table.
-        self.table = nn.Embed(self.vocabulary, width, embedding_init=normal)
+        self.table = Embed(self.vocabulary, width, embedding_init=normal)
         if self.d_embedding is not None:
             self.from_table = Linear(self.d_model, "xavier", use_bias=False)
             self.to_table = Linear(width, "xavier", use_bias=False)

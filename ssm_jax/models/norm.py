@@ -10,7 +10,7 @@ from ssm_jax.fields import PositiveFloat
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.layers.layer_norm import LayerNorm, center
-from ssm_jax.layers.module import Module
+from ssm_jax.layers.module import FlaxRMSNorm, Module
 from ssm_jax.types import Activations, Steps
 
 AxisName = str | tuple[str, ...] | None
@@ -167,7 +167,7 @@ class Norm(Module):
         if self.kind == "layer":
             return _recompute(LayerNorm)(name="layer")(x)
         if self.kind == "rms":
-            return _recompute(nn.RMSNorm)(epsilon=self.rms_epsilon, name="rms")(x)
+            return _recompute(FlaxRMSNorm)(epsilon=self.rms_epsilon, name="rms")(x)
         # Only these moments include other steps, so only they need the mask.
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)

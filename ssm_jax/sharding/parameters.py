@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec as P
 
+from ssm_jax.kernels.sharding import is_sharded
 from ssm_jax.types import PyTree
 
 SMALLEST = 2**16
@@ -108,8 +109,9 @@ def strip_boxes(tree: PyTree) -> PyTree:
 
 
 def has_shards(tree: PyTree) -> bool:
-    """Whether an array of a tree is a `Shard`."""
-    return any(map(_is_shard, jax.tree.leaves(tree, is_leaf=_is_shard)))
+    """Whether an array of a tree is a `Shard`, or sharded over explicit axes."""
+    leaves = jax.tree.leaves(tree, is_leaf=_is_shard)
+    return any(_is_shard(leaf) or is_sharded(leaf) for leaf in leaves)
 
 
 def gather(tree: PyTree, leave: Collection[str] = ()) -> PyTree:
