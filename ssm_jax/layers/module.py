@@ -36,7 +36,10 @@ class Module(_GathersParams):
 
 def _gathers(module: type[M]) -> type[M]:
     # No class statement: tests would check annotations of Flax that are not checkable.
-    return type(module.__name__, (_GathersParams, module), {"__module__": __name__})
+    made: Any = type(
+        module.__name__, (_GathersParams, module), {"__module__": __name__}
+    )
+    return made
 
 
 Dense = _gathers(nn.Dense)

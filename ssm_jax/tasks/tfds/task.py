@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -175,15 +175,16 @@ def _splits(task: TFDSTask) -> dict[base.Split, _Examples]:
     names: dict[base.Split, str] = {"train": task.train, "test": task.test}
     if task.validation is not None:
         names["validation"] = task.validation
-    opened = {
-        split: _prepared(task).open(task.data_dir, name) for split, name in names.items()
+    prepared = _prepared(task)
+    opened: dict[base.Split, Any] = {
+        split: prepared.open(task.data_dir, name) for split, name in names.items()
     }
     rows = {split: np.arange(len(records)) for split, records in opened.items()}
     if task.validation is None:
         rows |= sentences.hold_out(len(rows["train"]), task.n_validation, "1,000")
         names["validation"], opened["validation"] = task.train, opened["train"]
     encode = _encoder(task, opened["train"], rows["train"])
-    splits = {
+    splits: dict[base.Split, _Examples] = {
         split: _Examples(task, names[split], opened[split], rows[split], encode)
         for split in opened
     }
