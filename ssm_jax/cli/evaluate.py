@@ -29,8 +29,13 @@ longest window, and a classification also two lengths from the training length o
 field ``missing`` says what could not be computed, and which flag helps. The rows are
 written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates;
 ``--json`` prints them, one a line, in place of a table.
-In this mode ``--workdir`` may be the folder of a Mamba of Hugging Face, see
-`ssm_jax.cli.pretrained`, with ``--data_dir``: the rows are then printed alone.
+
+``--mode=lengths`` measures the accuracy of a run on a task with rows of any length,
+such as those of recall and state tracking, in ``--rows`` rows of each of ``--lengths``,
+by length and by position. It writes ``accuracy_by_length.jsonl``.
+
+With ``length_extension``, ``--workdir`` may be the folder of a Mamba of Hugging Face,
+see `ssm_jax.cli.pretrained`, with ``--data_dir``: the rows are then printed alone.
 """
 
 import json
@@ -49,7 +54,7 @@ from ssm_jax.cli.run_flags import (
     define_run,
     run_options,
 )
-from ssm_jax.evaluation import evaluate_lengths, evaluate_run
+from ssm_jax.evaluation import evaluate_accuracy, evaluate_lengths, evaluate_run
 from ssm_jax.evaluation.run import measure_lengths
 from ssm_jax.models.pretrained import is_hugging_face
 from ssm_jax.tasks import Split
@@ -66,13 +71,17 @@ def define_flags() -> None:
     flags.DEFINE_bool("json", False, "Print JSON in place of a table.")
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
-        "mode", "metrics", ["metrics", "length_extension"], "What to measure."
+        "mode",
+        "metrics",
+        ["metrics", "length_extension", "lengths"],
+        "What to measure.",
     )
     flags.DEFINE_list(
         "lengths",
         [str(2**k) for k in range(4, 16)],
-        "Window lengths in tokens.",
+        "Window lengths in tokens, or lengths of rows.",
     )
+    flags.DEFINE_integer("rows", 64, "Rows of each length of --mode=lengths.", 1)
     flags.DEFINE_integer(
         "max_tokens",
         None,
@@ -89,17 +98,17 @@ def main(argv):
     for name in ("predictions", "data"):
         if values[name].value and values.mode != "metrics":
             raise ValueError(
-                f"`--{name}` must be left out with --mode=length_extension, got "
+                f"`--{name}` must be left out with --mode={values.mode}, got "
                 f"{values[name].value}; it is of --mode=metrics."
             )
     check_writable("predictions", values.predictions, ("npz",))
     split = cast(Split, values.split)
     options = run_options() | {"which": checkpoint(), "split": split}
     pretrained = is_hugging_face(values.workdir)
-    if values.mode == "metrics" and pretrained:
+    if values.mode != "length_extension" and pretrained:
         raise ValueError(
             "`--mode` must be length_extension for a model that is not of a run, got "
-            f"metrics for {values.workdir}; add --mode=length_extension."
+            f"{values.mode} for {values.workdir}; add --mode=length_extension."
         )
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
@@ -116,6 +125,14 @@ def main(argv):
             f"{','.join(words)!r}; --lengths=16,32,64 is an example."
         )
     lengths = sorted(set(numbers))
+    if values.mode == "lengths":
+        options["n_rows"] = values.rows
+        measured = evaluate_accuracy(values.workdir, lengths, **options)
+        if values.json:
+            print(*map(json.dumps, measured), sep="\n")
+        else:
+            print(tables.by_row_length(measured).strip())
+        return
     limits = {"split": split, "max_tokens": values.max_tokens}
     if pretrained:
         restored = restore_pretrained(values.workdir, data_dir=values.data_dir)

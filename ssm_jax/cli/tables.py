@@ -98,6 +98,24 @@ def results(rows: Sequence[Row], *, paper: bool = True) -> str:
     return "\n".join([markdown(cells), *footnotes.lines()])
 
 
+def by_row_length(rows: Sequence[Row]) -> str:
+    """Returns a Markdown table of accuracy by the length of rows.
+
+    Args:
+      rows: The rows of `ssm_jax.evaluation.accuracy_by_length`.
+
+    Returns:
+      The table, one line for each length, below the length of the training.
+    """
+    cells = [("length", "accuracy", "±", "last target", "whole row", "chance")]
+    names = ("accuracy", "error", "last_accuracy", "row_accuracy", "chance")
+    for row in rows:
+        numbers = (row[name] for name in names)
+        shown = ("-" if number is None else f"{number:.4f}" for number in numbers)
+        cells.append((f"{row['length']:,}", *shown))
+    return f"Trained at {rows[0]['trained']}:\n\n{markdown(cells)}"
+
+
 def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
     """Returns Markdown tables of perplexity by length, one per kind of evaluation.
 

@@ -17,10 +17,16 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
     spread_spans,
 )
+from ssm_jax.evaluation.lengths import accuracy_by_length
 from ssm_jax.evaluation.predict import predict, stream
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
-from ssm_jax.evaluation.run import corpus, evaluate_lengths, evaluate_run
+from ssm_jax.evaluation.run import (
+    corpus,
+    evaluate_accuracy,
+    evaluate_lengths,
+    evaluate_run,
+)
 
 __all__ = [
     "GenerationState",
@@ -29,8 +35,10 @@ __all__ = [
     "Restored",
     "Sampling",
     "Spans",
+    "accuracy_by_length",
     "classify_extension",
     "corpus",
+    "evaluate_accuracy",
     "evaluate_lengths",
     "evaluate_run",
     "forecast_errors",

@@ -36,6 +36,7 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
     merged_documents,
 )
+from ssm_jax.evaluation.lengths import accuracy_by_length
 from ssm_jax.evaluation.predict import Data, is_path, task_on
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
@@ -52,6 +53,7 @@ from ssm_jax.training.workdir import WorkDir
 from ssm_jax.training.writers import show_time
 
 LENGTHS_FILE = "length_extension.jsonl"
+ACCURACY_FILE = "accuracy_by_length.jsonl"
 FORECAST_FILE = "forecast.npz"
 
 # Windows of the maximum length that are evaluated by default, each of another document
@@ -318,13 +320,66 @@ def evaluate_lengths(
         trained=restored.text.length,
     )
     rows = [row | {"logged_step": logged} for row in rows]
-    # Written at the end, so that an interrupted evaluation keeps the previous file.
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
     if writable:
-        stem, suffix = LENGTHS_FILE.split(".")
-        name = f"{stem}{_other_data(restored, data_dir)}.{suffix}"
-        with _log_if_not_written(work, rows):
-            write_text(work.path / name, lines)
+        _write_rows(work, LENGTHS_FILE, _other_data(restored, data_dir), rows)
+    return rows
+
+
+def evaluate_accuracy(
+    workdir: str | os.PathLike[str],
+    lengths: Sequence[int],
+    *,
+    which: Literal["best", "latest"] | int = "best",
+    split: Split = "test",
+    n_rows: int = 64,
+    data_dir: str | None = None,
+    packages: Collection[str] = (),
+    allow_changed_data: bool = False,
+    mesh: str | None = None,
+) -> list[dict[str, Any]]:
+    """Measures the accuracy of a run by the length of rows; see `accuracy_by_length`.
+
+    The rows are written to ``accuracy_by_length.jsonl`` in the work dir, if it is not
+    read-only; on the data of another ``data_dir`` to ``accuracy_by_length-NAME.jsonl``,
+    with the name of that directory.
+
+    Args:
+      workdir: Work dir of the run.
+      lengths: Lengths of rows, as the ``length`` of its task.
+      which: The checkpoint; see `restore`.
+      split: The split.
+      n_rows: Number of rows of each length, at least.
+      data_dir: Data directory of the task, if it has moved since the run.
+      packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
+      mesh: How all local devices share the model; see `restore`.
+
+    Returns:
+      The rows of `accuracy_by_length`, each with ``step`` and ``logged_step``, the last
+      step that the run had logged.
+
+    Raises:
+      ValueError: The task of the run has no rows of other lengths, a length does not
+        fit, the data changed, or there are several processes.
+      FloatingPointError: Predictions are NaN.
+    """
+    check_one_process()
+    work = WorkDir(workdir)
+    logged = last_step(work.metrics())
+    restored = restore(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+        mesh=mesh,
+    )
+    writable = work.may_write()
+    seed = restored.training.seed
+    rows = accuracy_by_length(restored, lengths, split=split, n_rows=n_rows, seed=seed)
+    rows = [row | {"step": restored.step, "logged_step": logged} for row in rows]
+    if writable:
+        _write_rows(work, ACCURACY_FILE, _other_data(restored, data_dir), rows)
     return rows
 
 
@@ -408,6 +463,17 @@ def _file_name(name: str) -> str:
     """A name as part of the name of a file."""
     # File systems take names of at most 255 bytes.
     return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:100]
+
+
+def _write_rows(
+    work: WorkDir, file: str, other: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Writes rows, one a line, with ``other`` behind the stem of the file."""
+    # Written at the end, so that an interrupted evaluation keeps the previous file.
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    stem, suffix = file.split(".")
+    with _log_if_not_written(work, rows):
+        write_text(work.path / f"{stem}{other}.{suffix}", lines)
 
 
 @contextlib.contextmanager

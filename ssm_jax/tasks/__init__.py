@@ -26,16 +26,23 @@ from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.speech.commands import SpeechCommands
+from ssm_jax.tasks.synthetic.associative_recall import AssociativeRecall
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
+from ssm_jax.tasks.synthetic.copying import Copying
 from ssm_jax.tasks.synthetic.cummax import CumMax
 from ssm_jax.tasks.synthetic.cumsum import CumSum
+from ssm_jax.tasks.synthetic.group_words import GroupWords
+from ssm_jax.tasks.synthetic.induction_heads import InductionHeads
 from ssm_jax.tasks.synthetic.mips import MIPS
 from ssm_jax.tasks.synthetic.mixture import Mixture
+from ssm_jax.tasks.synthetic.needle import NeedleInHaystack
 from ssm_jax.tasks.synthetic.reverse import Reverse
 from ssm_jax.tasks.synthetic.select import Select, SelectFixed
+from ssm_jax.tasks.synthetic.selective_copying import SelectiveCopying
 from ssm_jax.tasks.synthetic.shift import Shift
 from ssm_jax.tasks.synthetic.solve import Solve, SolveFixed
 from ssm_jax.tasks.synthetic.sort import Sort
+from ssm_jax.tasks.synthetic.state_tracking import ModularSums, Parity
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.tasks.text.glue import Glue
 from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
@@ -44,22 +51,29 @@ from ssm_jax.tasks.tfds.task import TFDSTask
 
 __all__ = [
     "ArrayTask",
+    "AssociativeRecall",
     "AudioFolder",
     "Batch",
     "ContextShift",
+    "Copying",
     "CumMax",
     "CumSum",
     "Digits",
     "Glue",
     "GrainTask",
+    "GroupWords",
     "ImageFolder",
     "ImdbBytes",
     "ImdbWords",
+    "InductionHeads",
     "ListOps",
     "ListOpsSubTrees",
     "LongTable",
     "MIPS",
     "Mixture",
+    "ModularSums",
+    "NeedleInHaystack",
+    "Parity",
     "Pathfinder",
     "PathfinderSegmentation",
     "PixelCifar10",
@@ -68,6 +82,7 @@ __all__ = [
     "Reverse",
     "Select",
     "SelectFixed",
+    "SelectiveCopying",
     "SeriesTask",
     "Shift",
     "Solve",

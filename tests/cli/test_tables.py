@@ -271,3 +271,14 @@ def test_the_headline_of_an_evaluation_is_the_first_column(result, headline, tab
     assert first == headline and cells(rest) == table
     changed = {"split": "test", "step": 5, "changed_data": True} | result
     assert "other data" in tables.evaluation(changed)
+
+
+def test_accuracy_by_length_has_a_line_for_each_length():
+    row = {"trained": 10, "accuracy": 0.5, "error": None, "chance": None}
+    row |= {"last_accuracy": 1.0, "row_accuracy": 0.25}
+    text = tables.by_row_length([{**row, "length": n} for n in (16, 2**20)])
+    title, _, _, _, first, second = text.strip().splitlines()
+    assert title == "Trained at 10:"
+    cells = [cell.strip() for cell in first.strip("|").split("|")]
+    assert cells == ["16", "0.5000", "-", "1.0000", "0.2500", "-"]
+    assert second.split("|")[1].strip() == "1,048,576"

@@ -15,6 +15,7 @@ from ssm_jax.config import spec
 from ssm_jax.evaluation import (
     Restored,
     corpus,
+    evaluate_accuracy,
     evaluate_lengths,
     evaluate_run,
     loss_interval,
@@ -22,9 +23,9 @@ from ssm_jax.evaluation import (
     run as run_module,
 )
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
-from ssm_jax.models import Block, SequenceModel, TokenEncoder
+from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR
-from ssm_jax.tasks import Digits, TextFolder
+from ssm_jax.tasks import Digits, Parity, TextFolder
 from ssm_jax.training import Optimizer, TrainConfig, WorkDir, train
 from ssm_jax.training.measure import n_evaluated
 from tests.bad_inputs import refuses
@@ -98,6 +99,35 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
+
+
+@pytest.mark.full
+def test_accuracy_by_length_is_written(tmp_path):
+    model = spec(
+        SequenceModel,
+        encoder=TokenEncoder(d_model=4, vocabulary=3),
+        block=Block(RecurrentLayer(DLR(d_state=4), ChannelMixing())),
+        n_layers=1,
+        head=StepHead(d_output=2),
+    )
+    numbers = {"steps": 1, "evaluate_every": 1, "evaluation_batches": 1}
+    config = ConfigDict(
+        {
+            "experiment": "tests/parity",
+            "task": spec(Parity, length=8),
+            "model": model,
+            "optimizer": spec(Optimizer, learning_rate=1e-2),
+            "training": spec(TrainConfig, **numbers, batch_size=4),
+        }
+    )
+    train(config, str(tmp_path))
+    rows = evaluate_accuracy(tmp_path, [8, 16], n_rows=8)
+    assert [row["length"] for row in rows] == [8, 16]
+    assert {(row["step"], row["logged_step"], row["trained"]) for row in rows} == {
+        (1, 1, 8)
+    }
+    lines = (tmp_path / "accuracy_by_length.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
 
 
 @pytest.mark.nightly

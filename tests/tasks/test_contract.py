@@ -26,6 +26,16 @@ ENDLESS = {
     "context_shift": lambda mnist_dir: tasks.ContextShift(length=33),
     "solve": lambda mnist_dir: tasks.Solve(length=33),
     "solve_fixed": lambda mnist_dir: tasks.SolveFixed(length=33),
+    "associative_recall": lambda mnist_dir: tasks.AssociativeRecall(
+        length=32, vocabulary=64, n_pairs=4
+    ),
+    "selective_copying": lambda mnist_dir: tasks.SelectiveCopying(length=32, n_data=8),
+    "induction_heads": lambda mnist_dir: tasks.InductionHeads(length=33),
+    "copying": lambda mnist_dir: tasks.Copying(length=33, longest=8),
+    "parity": lambda mnist_dir: tasks.Parity(length=64, shortest=32, last_only=True),
+    "modular_sums": lambda mnist_dir: tasks.ModularSums(length=33),
+    "group_words": lambda mnist_dir: tasks.GroupWords(length=33, bos=True),
+    "needle": lambda mnist_dir: tasks.NeedleInHaystack(length=80),
 }
 FINITE = {
     "arrays": lambda sets_dir: tasks.ArrayTask(

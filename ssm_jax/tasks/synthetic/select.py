@@ -78,7 +78,7 @@ class Select(sequence.EndlessTask):
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
         x = sequence.draw_noise(rng, size, self.length + self.n_selected)
-        return _select(x, _draw_positions(rng, x.shape, self.n_selected))
+        return _select(x, sequence.draw_positions(rng, x.shape, self.n_selected))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,18 +135,8 @@ class SelectFixed(Select):
         fixed = base.generator(
             "select_fixed/positions", "train", self.positions_seed, 0
         )
-        positions = _draw_positions(fixed, (1, x.shape[1]), self.n_selected)
+        positions = sequence.draw_positions(fixed, (1, x.shape[1]), self.n_selected)
         return _select(x, np.repeat(positions, size, axis=0))
-
-
-def _draw_positions(
-    rng: np.random.Generator, shape: tuple[int, ...], n: int
-) -> np.ndarray:
-    """Returns ``n`` distinct positions for each row, in increasing order."""
-    # The places of the n smallest of independent numbers are a uniform set, and a
-    # partition finds those of all rows at once.
-    order = np.argpartition(rng.random(shape), n - 1, axis=1)
-    return np.sort(order[:, :n], axis=1)
 
 
 def _select(x: np.ndarray, positions: np.ndarray) -> base.Batch:

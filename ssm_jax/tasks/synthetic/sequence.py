@@ -1,4 +1,4 @@
-"""What the atomic tasks share: endless batches of noise and position features.
+"""What endless tasks share, and the noise and position features of the atomic ones.
 
 References:
   Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -86,6 +86,30 @@ def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.nda
     # Drawn and divided in float64, rounded once.
     x = rng.standard_normal((batch_size, length))
     return (x / np.abs(x).max(axis=1, keepdims=True)).astype(np.float32)
+
+
+def draw_positions(
+    rng: np.random.Generator, shape: tuple[int, ...], n: int
+) -> np.ndarray:
+    """Draws a set of distinct positions for each row, uniformly among all sets.
+
+    Args:
+      rng: Random number generator.
+      shape: Number of rows and of positions of a row, ``(b, l)``.
+      n: Number of positions to draw, at most ``l``.
+
+    Returns:
+      int64, ``(b, n)``, increasing, in ``[0, l)``.
+
+    Example:
+      >>> draw_positions(np.random.default_rng(0), (2, 5), n=3)
+      array([[1, 2, 3],
+             [1, 2, 3]])
+    """
+    # The places of the n smallest of independent numbers are a uniform set, and a
+    # partition finds those of all rows at once.
+    order = np.argpartition(rng.random(shape), n - 1, axis=1)
+    return np.sort(order[:, :n], axis=1)
 
 
 def with_positions(x: np.ndarray) -> np.ndarray:
