@@ -117,7 +117,7 @@ def test_accuracy_by_length_is_written(tmp_path):
             "task": spec(Parity, length=8),
             "model": model,
             "optimizer": spec(Optimizer, learning_rate=1e-2),
-            "training": spec(TrainConfig, **numbers, batch_size=4),
+            "training": spec(TrainConfig, **numbers, batch_size=8),
         }
     )
     train(config, str(tmp_path))
