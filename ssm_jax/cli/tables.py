@@ -107,7 +107,9 @@ def by_row_length(rows: Sequence[Row]) -> str:
     Returns:
       The table, one line for each length, below the length of the training.
     """
-    cells = [("length", "accuracy", "±", "last target", "whole row", "chance")]
+    cells: list[tuple[str, ...]] = [
+        ("length", "accuracy", "±", "last target", "whole row", "chance")
+    ]
     names = ("accuracy", "error", "last_accuracy", "row_accuracy", "chance")
     for row in rows:
         numbers = (row[name] for name in names)

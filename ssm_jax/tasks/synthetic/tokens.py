@@ -25,7 +25,8 @@ class TokenTask(sequence.EndlessTask):
       ValueError: A field is out of range, or a row does not fit in ``length``.
     """
 
-    length: PositiveInt
+    # By name only, so that it needs no default as in the base.
+    length: PositiveInt  # pyright: ignore[reportGeneralTypeIssues]
 
     @override
     def __post_init__(self) -> None:
