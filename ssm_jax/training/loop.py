@@ -39,6 +39,7 @@ from ssm_jax.training.writers import Progress, Writer, check_writers, open_write
 _IN_FLIGHT = 3
 
 
+@name_lost_processes()
 def train(
     config: Config,
     workdir: str,
@@ -136,7 +137,6 @@ def train(
         stack.enter_context(trace)
         opened = stack.enter_context(open_writers(names, work.path, start))
         interruption = stack.enter_context(Interruption())
-        stack.enter_context(name_lost_processes())
         _take_steps(
             parts,
             run,
