@@ -12,7 +12,7 @@ from ssm_jax.tasks.order import contiguous_indices, shuffled_indices
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.measure import carried_in_evaluation, n_evaluated
-from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.parallel import DataParallel, local_mesh
 from ssm_jax.training.state import RunSpec
 
 
@@ -28,7 +28,8 @@ def predictions(
     Args:
       restored: The model.
       split: ``"validation"`` or ``"test"``.
-      parallel: The map over devices. None means one device.
+      parallel: The map over devices. None means that of the ``mesh`` of `restore`, or
+        one device.
       limit: Maximum number of batches, for a task with endless data. None means the
         whole split.
 
@@ -57,6 +58,8 @@ def predictions(
             "`split` must be validation or test for predictions, got train; its "
             "batches are shuffled and leave out the examples that do not fill one."
         )
+    if parallel is None and restored.mesh is not None:
+        parallel = local_mesh(restored.mesh)
     parallel = parallel or DataParallel(training.parallel, jax.local_devices()[:1])
     # No training step is taken, so that any transformation will do.
     run = RunSpec(restored.model, task.spec, transform=optax.identity(), summary=())

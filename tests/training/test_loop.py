@@ -16,7 +16,7 @@ from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
 from ssm_jax.cli.errors import one_line_errors
-from ssm_jax.evaluation import evaluate_run, restore
+from ssm_jax.evaluation import evaluate_run, predictions, restore
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, TrainConfig, train, workdir
 from ssm_jax.training.checkpointing import integrity
@@ -400,6 +400,14 @@ def test_sharded_run_is_restored_whole_and_onto_a_mesh(whole_run):
     inputs = np.ones((8, 64, 1), np.float32)
     chex.assert_trees_all_close(
         onto.apply(inputs), restore(whole_run).apply(inputs), rtol=0, atol=1e-5
+    )
+    chex.assert_trees_all_close(
+        *(
+            predictions(restore(whole_run, mesh=mesh), "test")["logits"]
+            for mesh in (None, "model=2")
+        ),
+        rtol=0,
+        atol=1e-5,
     )
     alone, shared = (
         evaluate_run(whole_run, mesh=mesh) for mesh in (None, "data=4,model=2")
