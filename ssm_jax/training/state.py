@@ -290,7 +290,7 @@ def _check_memory(variables, sharding_of):
     if 2 * n_bytes > there:  # parameters and at least their gradient
         raise ValueError(
             f"`model` must fit into the memory of a device, {there / 1e9:.0f} GB, with "
-            f"its gradient, got {n:,} parameters, {n_bytes / 1e9:,.0f} GB on each; "
+            f"its gradient, got {n:,} parameters of {n_bytes / 1e9:,.0f} GB on each; "
             "make it narrower or of fewer layers, or shard it: "
             "--config.training.mesh=data=N,model=M."
         )
