@@ -68,7 +68,7 @@ def build_parts(config: Config) -> Parts:
     optimizer = build(config.optimizer, "config.optimizer")
     shape = mesh_shape(training.mesh, jax.device_count())
     check_sharded_length(task.spec, shape.pieces, training.gradient_windows)
-    parallel = DataParallel(training.parallel, None, *shape)
+    parallel = DataParallel(training.parallel, **shape._asdict())
     if is_debugging():
         parallel = DataParallel("jit")  # On one device, whatever the mesh.
     parallel.check(training.batch_size, training.accumulate)
