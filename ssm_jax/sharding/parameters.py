@@ -110,8 +110,11 @@ def strip_boxes(tree: PyTree) -> PyTree:
 
 def has_shards(tree: PyTree) -> bool:
     """Whether an array of a tree is a `Shard`, or sharded over explicit axes."""
-    leaves = jax.tree.leaves(tree, is_leaf=_is_shard)
-    return any(_is_shard(leaf) or is_sharded(leaf) for leaf in leaves)
+    # Metrics that are sown may be numbers.
+    return any(
+        _is_shard(leaf) or isinstance(leaf, jax.Array) and is_sharded(leaf)
+        for leaf in jax.tree.leaves(tree, is_leaf=_is_shard)
+    )
 
 
 def gather(tree: PyTree, leave: Collection[str] = ()) -> PyTree:
