@@ -19,6 +19,7 @@ from benchmarks import (
     language,
     lengths,
     matrix,
+    meshes,
     peers,
     roofline,
     training_steps,
@@ -172,6 +173,14 @@ CASES = {
             and rows[0]["of_identity"] == rows[0]["ours_s"] / rows[0]["identity_s"]
             and rows[0]["of_scanned"] == rows[0]["ours_s"] / rows[0]["scanned_s"]
         ),
+    ),
+    "meshes": Case(
+        12,
+        5,  # On eight devices, those of the slower tiers.
+        {"batch": 8, "width": 16, "layers": 2},
+        meshes,
+        {"VOCABULARY": 16},
+        lambda rows: all(row["step_ms"] > 0 and row["state_mib"] > 0 for row in rows),
     ),
     "depth": Case(
         12,
