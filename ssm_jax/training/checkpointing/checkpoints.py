@@ -32,7 +32,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     Orbax alone reads a step, as nested dicts, without this package: those of a run have
     ``params``, ``ema`` if an average of them is evaluated, ``model_state``,
     ``opt_state`` and ``step``. It does not compare checksums, and reads arrays that
-    were sharded only onto as many devices, unless it is given shardings.
+    were sharded over several processes only onto as many devices, unless it is given
+    shardings.
 
     Args:
       directory: Each step is a directory in it, named by its number.
@@ -102,8 +103,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         Args:
           step: The number of the step, larger than that of all saved before.
           state: A pytree of arrays and PRNG keys, on any number of devices. Of what is
-            sharded each process writes its shards; the rest, of which each has all
-            values, is written by the first. All of them call this and `wait`.
+            sharded over processes each writes its shards; the rest, of which each has
+            all values, is written by the first. All of them call this and `wait`.
           metrics: Numbers measured at this step, which `restore` returns; None for
             those that are not defined.
           pending: Arrays whose shapes `restore` need not know; it returns them too.

@@ -46,16 +46,16 @@ def stored(leaves: Json) -> Json:
     """What Orbax writes: dicts of dicts by the parts of the names, of numpy arrays.
 
     An array of JAX would be written with its devices, and could not be read by Orbax
-    alone where there are others; only one that is sharded is, of which each process
-    writes its shards. Keys of a PRNG become their data, uint32. Orbax rejects arrays of
+    alone where there are others; only one that is sharded over several processes is, of
+    which each writes its shards. Keys of a PRNG become their data, uint32. Orbax rejects arrays of
     size 0; the record of the step alone says that there is one.
     """
 
     def to_write(leaf):
         if _is_key(leaf):
             leaf = jax.random.key_data(leaf)
-        sharded = isinstance(leaf, jax.Array) and not leaf.is_fully_replicated
-        return leaf if sharded else np.asarray(leaf)
+        whole = not isinstance(leaf, jax.Array) or leaf.is_fully_replicated
+        return np.asarray(leaf) if whole or leaf.is_fully_addressable else leaf
 
     arrays = {name: to_write(leaf) for name, leaf in leaves.items() if leaf.size}
     return traverse_util.unflatten_dict(arrays, sep="/")
