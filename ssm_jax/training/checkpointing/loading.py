@@ -47,8 +47,8 @@ def stored(leaves: Json) -> Json:
 
     An array of JAX would be written with its devices, and could not be read by Orbax
     alone where there are others; only one that is sharded over several processes is, of
-    which each writes its shards. Keys of a PRNG become their data, uint32. Orbax rejects arrays of
-    size 0; the record of the step alone says that there is one.
+    which each writes its shards. Keys of a PRNG become their data, uint32. Orbax
+    rejects arrays of size 0; the record of the step alone says that there is one.
     """
 
     def to_write(leaf):
