@@ -17,7 +17,7 @@ CHANNELS = P("data", None, "model")
 """Of ``(b, l, d)``: both the rows and the channels."""
 
 
-def specs_of(variables: Any, sharded: bool) -> Any:
+def variable_specs(variables: Any, sharded: bool) -> Any:
     """How variables are sharded: over ``model`` wherever an axis divides, or not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameters, "SMALLEST", 1)
@@ -53,7 +53,9 @@ def check_types(
 
     x, *others = rows
     with jax.sharding.use_abstract_mesh(mesh):
-        of_variables = jax.tree.map(typed, variables, specs_of(variables, sharded))
+        of_variables = jax.tree.map(
+            typed, variables, variable_specs(variables, sharded)
+        )
         of_rows = typed(x, spec), *jax.tree.map(typed, others)
         jax.jit(function).trace(of_variables, *of_rows)
 
@@ -105,7 +107,9 @@ class OnMesh(NamedTuple):
         def put(tree, spec):
             return jax.device_put(tree, NamedSharding(mesh, spec))
 
-        of_variables = jax.tree.map(put, variables, specs_of(variables, self.sharded))
+        of_variables = jax.tree.map(
+            put, variables, variable_specs(variables, self.sharded)
+        )
         arguments = of_variables, put(x, self.spec), *put(rows, ROWS)
         with jax.set_mesh(mesh) if self.is_set else contextlib.nullcontext():
             return jax.tree.map(np.asarray, jax.jit(function)(*arguments))

@@ -26,9 +26,9 @@ from ssm_jax.cli.summary import (
     Row,
     Summary,
     beside_baselines,
+    describe_step,
     in_units,
     name_of,
-    step_of,
 )
 from ssm_jax.config import build, flatten, packages_of
 from ssm_jax.evaluation.forecast import MODEL, panels_of_arrays
@@ -237,7 +237,7 @@ def _result(run):
     unit = f" of {run.folder.config().task.target}" if "forecast" in row else ""
     headline = f"{_named(row['metric'])}{unit}: {_value_and_error(row)}"
     notes = [*Summary((row,)).notes([Summary((row,))])]
-    about = f"at {step_of(row)}; {row['date']}"
+    about = f"at {describe_step(row)}; {row['date']}"
     return (
         f'<p class="headline">{_text(headline)}</p>'
         f"<p>{_text('; '.join([about, *notes]))}</p>"

@@ -255,14 +255,14 @@ def beside_baselines(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     }
 
 
-def step_of(evaluation: Mapping[str, Any]) -> str:
+def describe_step(evaluation: Mapping[str, Any]) -> str:
     """Says which step of the training the model of an evaluation is of.
 
     Args:
       evaluation: The result of `ssm_jax.evaluation.evaluate_run`, or a row of a table.
 
     Example:
-      >>> step_of({"step": 50}), step_of({"best_step": 0, "steps": 500})
+      >>> describe_step({"step": 50}), describe_step({"best_step": 0, "steps": 500})
       ('step 50', 'step 0 of 500, before training')
     """
     # A row of a table has it under another name.

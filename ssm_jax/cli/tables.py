@@ -11,12 +11,12 @@ from ssm_jax.cli.summary import (
     Footnotes,
     Row,
     beside_baselines,
+    describe_step,
     format_result,
     gain_over_linear,
     name_of,
     number,
     sort_key,
-    step_of,
     summaries,
 )
 from ssm_jax.evaluation import loss_interval
@@ -59,7 +59,9 @@ def evaluation(result: Mapping[str, Any]) -> str:
     metrics = [*dict.fromkeys(key for values in measured.values() for key in values)]
     names = [metric_name(metric) for metric in metrics]
     best = format_metric(measured[MODEL].get(metrics[0]))
-    lines = [f"{result['split']} {names[0]} {best or 'undefined'}, {step_of(result)}"]
+    lines = [
+        f"{result['split']} {names[0]} {best or 'undefined'}, {describe_step(result)}"
+    ]
     if "forecast" in result:
         lines[0] += ", in the units of the file"
     if result.get("changed_data"):

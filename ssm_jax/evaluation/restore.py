@@ -167,12 +167,12 @@ def restore(
     )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
     widths = work.widths(restored.step)
-    found = Restored(
+    run = Restored(
         model, variables, task, training, restored.step, changed, widths, mesh
     )
     # In place of the cached property, so that it is traced once.
-    vars(found).update(init=init)
-    return found
+    vars(run).update(init=init)
+    return run
 
 
 def _data_of(task):

@@ -126,11 +126,7 @@ def evaluate_run(
       FloatingPointError: Predictions are NaN; the error names the metrics and the
         number of targets.
     """
-    check_one_process()
-    work = WorkDir(workdir)
-    # Before the checkpoint: a run that takes steps meanwhile is to be evaluated again.
-    logged = last_step(work.metrics())
-    restored = restore(
+    work, logged, restored = _open_run(
         workdir,
         which,
         data_dir=data_dir,
@@ -300,10 +296,7 @@ def evaluate_lengths(
         changed, or there are several processes.
       FloatingPointError: The loss of a window is NaN.
     """
-    check_one_process()
-    work = WorkDir(workdir)
-    logged = last_step(work.metrics())
-    restored = restore(
+    work, logged, restored = _open_run(
         workdir,
         which,
         data_dir=data_dir,
@@ -363,10 +356,7 @@ def evaluate_accuracy(
         fit, the data changed, or there are several processes.
       FloatingPointError: Predictions are NaN.
     """
-    check_one_process()
-    work = WorkDir(workdir)
-    logged = last_step(work.metrics())
-    restored = restore(
+    work, logged, restored = _open_run(
         workdir,
         which,
         data_dir=data_dir,
@@ -463,6 +453,15 @@ def _file_name(name: str) -> str:
     """A name as part of the name of a file."""
     # File systems take names of at most 255 bytes.
     return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:100]
+
+
+def _open_run(workdir, which, **options):
+    """The work dir of a run, the last step that it had logged, and its model."""
+    check_one_process()
+    work = WorkDir(workdir)
+    # Before the checkpoint: a run that takes steps meanwhile is to be evaluated again.
+    logged = last_step(work.metrics())
+    return work, logged, restore(workdir, which, **options)
 
 
 def _write_rows(

@@ -1,6 +1,7 @@
 """Parameters sharded over devices, and gathered where they are used."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
@@ -76,15 +77,28 @@ def shard_specs(tree: PyTree, axis_name: str, n: int) -> PyTree:
 
 
 def _divided_axis(shape, itemsize, n):
-    n_bytes = itemsize
-    for size in shape:
-        n_bytes *= size
+    n_bytes = itemsize * math.prod(shape)
     axes = [i for i, size in enumerate(shape) if size and size % n == 0]
     if n == 1 or n_bytes < SMALLEST or not axes:
         return None
     if len(shape) > 2 and axes[0] == 0:
         return 0
     return max(axes, key=lambda i: shape[i])
+
+
+def bytes_of_device(tree: PyTree, shardings: PyTree) -> int:
+    """Returns the bytes of a tree that each device holds.
+
+    Args:
+      tree: Arrays or `jax.ShapeDtypeStruct`.
+      shardings: The sharding of each.
+    """
+
+    def n_bytes(leaf, sharding):
+        # `math.prod` computes in Python integers; those of NumPy would overflow.
+        return math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+
+    return sum(jax.tree.leaves(jax.tree.map(n_bytes, tree, shardings)))
 
 
 def box_shards(shards: PyTree, specs: PyTree) -> PyTree:

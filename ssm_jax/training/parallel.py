@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import math
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,12 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.sharding.parameters import box_shards, shard_specs, strip_boxes
+from ssm_jax.sharding.parameters import (
+    box_shards,
+    bytes_of_device,
+    shard_specs,
+    strip_boxes,
+)
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.hosts import check_one_process
 from ssm_jax.training.losses import Reductions
@@ -45,7 +49,7 @@ LENGTH_AXIS = "seq"
 _JAX = Path(jax.__file__).parent
 
 _PARAMS = object()
-"""In place of a spec: those of parameters, each sharded by its own shape."""
+"""In place of a spec: that of each parameter follows from its shape."""
 
 
 class MeshShape(NamedTuple):
@@ -214,11 +218,11 @@ class DataParallel:
 
         def shard_gradients(params, state, carry, batch):
             state = state.replace(params=params, carry=carry)
-            found = gradients(
+            result = gradients(
                 run, state, batch, axes=self._axes, length_axis=self._length_axis
             )
-            gradient, rest = strip_boxes(found.gradient), found._replace(gradient=None)
-            return gradient, rest._replace(carry=None), found.carry
+            rest = result._replace(gradient=None, carry=None)
+            return strip_boxes(result.gradient), rest, result.carry
 
         mapped = self._shard_map(
             shard_gradients,
@@ -228,10 +232,10 @@ class DataParallel:
 
         def step(state, carry, batch):
             rest = state.replace(params=None, opt_state=None, ema=None)
-            gradient, found, carry = mapped(state.params, rest, carry, batch)
+            gradient, result, carry = mapped(state.params, rest, carry, batch)
             # Outside of the map, because norms, factors and signs of matrices are those
             # of whole arrays.
-            state, sums = update(run, state, found._replace(gradient=gradient))
+            state, sums = update(run, state, result._replace(gradient=gradient))
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
             return state, carry, sums
 
@@ -303,9 +307,7 @@ class DataParallel:
     @property
     def _params(self):
         """The spec of parameters."""
-        if self._n_param_shards > 1:
-            return _PARAMS
-        return None if self._kind == "pmap" else P()
+        return None if self._kind == "pmap" else _PARAMS
 
     def shardings(self, tree: PyTree) -> PyTree:
         """Returns how the arrays of a state, but for ``carry``, lie on the devices.
@@ -333,12 +335,9 @@ class DataParallel:
 
     def describe(self, state: TrainState) -> str:
         """Says how much of a state each device holds, but for ``carry``."""
-        leaves = jax.tree.leaves(state.replace(carry=None))
-        shardings = jax.tree.leaves(self.shardings(state.replace(carry=None)))
-        whole = shard = 0
-        for leaf, sharding in zip(leaves, shardings, strict=True):
-            whole += leaf.size * leaf.dtype.itemsize
-            shard += math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        state = state.replace(carry=None)
+        whole = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+        shard = bytes_of_device(state, self.shardings(state))
         return (
             f"of {whole / 2**20:,.1f} MiB of parameters and optimizer each device has "
             f"{shard / 2**20:,.1f} MiB"
@@ -350,19 +349,11 @@ class DataParallel:
 
     def place(self, state: TrainState) -> TrainState:
         """Copies a state to its devices; ``carry`` is sharded by its batch axis."""
-        if self._n_param_shards > 1:
-            carry, state = self.place_carry(state.carry), state.replace(carry=None)
-            shardings = self.shardings(state)
-            state = jax.tree.map(put_on, state, shardings)
-            return jax.jit(_copied, out_shardings=shardings)(state).replace(carry=carry)
+        carry, state = self.place_carry(_copy(state.carry)), state.replace(carry=None)
+        shardings = self.shardings(state)
+        state = jax.tree.map(put_on, state, shardings)
         # `device_put` alone shares buffers, which the mapped step would donate.
-        state = _copy(state)
-        whole = NamedSharding(self._mesh, P())
-        carry, state = self.place_carry(state.carry), state.replace(carry=None)
-        if whole.is_fully_addressable:
-            return jax.device_put(state, whole).replace(carry=carry)
-        state = jax.tree.map(lambda leaf: put_on(leaf, whole), state)
-        return state.replace(carry=carry)
+        return jax.jit(_copied, out_shardings=shardings)(state).replace(carry=carry)
 
     def place_carry(self, carry: PyTree) -> PyTree:
         """Shards the states before the first batch, as those after a batch are.
@@ -493,36 +484,30 @@ class DataParallel:
         return self._jit(self._shard_map(step, inputs, outputs), donate)
 
     def _shard_map(self, step, inputs, outputs):
-        """Maps a step by `jax.shard_map`; parameters in it are shards, in boxes."""
+        """Maps a step by `jax.shard_map`.
 
-        def run(*arguments):
-            # Only parameters have a spec for each array, by its shape.
-            specs = [
-                shard_specs(argument, PARAMETER_AXIS, self._n_param_shards)
-                if of is _PARAMS
-                else of
-                for of, argument in zip(inputs, arguments, strict=True)
-            ]
-            of_params = dict(zip(inputs, specs, strict=True)).get(_PARAMS)
+        The first argument may be parameters, which are shards in boxes within the step.
+        """
+        has_params = inputs[0] is _PARAMS
 
-            def boxed(*local):
-                return step(
-                    *(
-                        box_shards(argument, of_params) if of is _PARAMS else argument
-                        for of, argument in zip(inputs, local, strict=True)
-                    )
-                )
+        def run(first, *others):
+            spec = inputs[0]
+            if has_params:
+                spec = shard_specs(first, PARAMETER_AXIS, self._n_param_shards)
+
+            def boxed(first, *others):
+                return step(box_shards(first, spec) if has_params else first, *others)
 
             # `check_vma` verifies that the outputs declared as replicated are so.
             return jax.shard_map(
                 boxed,
                 mesh=self._mesh,
-                in_specs=tuple(specs),
+                in_specs=(spec, *inputs[1:]),
                 out_specs=jax.tree.map(
-                    lambda of: of_params if of is _PARAMS else of, outputs
+                    lambda output: spec if output is _PARAMS else output, outputs
                 ),
                 check_vma=True,
-            )(*arguments)
+            )(first, *others)
 
         return run
 

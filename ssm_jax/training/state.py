@@ -17,6 +17,7 @@ from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.layers.step_sizes import takes_dt
 from ssm_jax.metrics import METRICS_COLLECTION
+from ssm_jax.sharding.parameters import bytes_of_device
 from ssm_jax.tasks.base import Batch, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.groups import (
     describe,
@@ -272,16 +273,13 @@ def _sizes(params):
 
 def _check_memory(variables, sharding_of):
     """Checks that the parameters fit into memory, before they are allocated."""
-    leaves = jax.tree.leaves(variables)
     # `math.prod` computes in Python integers; those of NumPy would overflow.
-    n = sum(math.prod(leaf.shape) for leaf in leaves)
-    shapes = [leaf.shape for leaf in leaves]
+    n = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables))
+    alone = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    shardings = jax.tree.map(lambda _: alone, variables)
     if sharding_of is not None:
-        shardings = jax.tree.leaves(sharding_of(variables))
-        pairs = zip(shardings, shapes, strict=True)
-        shapes = [sharding.shard_shape(shape) for sharding, shape in pairs]
-    pairs = zip(shapes, leaves, strict=True)
-    n_bytes = sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in pairs)
+        shardings = sharding_of(variables)
+    n_bytes = bytes_of_device(variables, shardings)
     # CPU devices report no statistics; their memory is that of the host.
     stats = jax.local_devices()[0].memory_stats() or {}
     there = stats.get(

@@ -71,8 +71,8 @@ def train_step(
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
     """
-    found = gradients(run, state, batch, axes=axes, length_axis=length_axis)
-    return update(run, state, found)
+    result = gradients(run, state, batch, axes=axes, length_axis=length_axis)
+    return update(run, state, result)
 
 
 def gradients(
@@ -185,34 +185,34 @@ def gradients(
 
 
 def update(
-    run: RunSpec, state: TrainState, found: Gradients
+    run: RunSpec, state: TrainState, result: Gradients
 ) -> tuple[TrainState, Reductions]:
     """Takes the step of the optimizer.
 
     Args:
       run: The optimizer.
       state: The state, which may be sharded in any way.
-      found: The result of `gradients`, with whole arrays.
+      result: The result of `gradients`, with whole arrays.
 
     Returns:
       The next state, and loss and metrics.
     """
     # The norm before clipping, so that the log shows whether clipping is active.
-    norm = Mean(optax.tree.norm(found.gradient), jnp.float32(1))
+    norm = Mean(optax.tree.norm(result.gradient), jnp.float32(1))
     # Some optimizers choose their step size by the loss that is minimized.
     updates, opt_state = optax.with_extra_args_support(run.transform).update(
-        found.gradient, state.opt_state, state.params, value=found.value
+        result.gradient, state.opt_state, state.params, value=result.value
     )
     params = optax.apply_updates(state.params, updates)
     state = state.replace(
         step=state.step + 1,
         params=params,
-        model_state=found.model_state,
+        model_state=result.model_state,
         opt_state=opt_state,
-        carry=found.carry,
+        carry=result.carry,
         ema=_averaged(run.ema, params, state),
     )
-    return state, found.sums | {"gradient_norm": norm}
+    return state, result.sums | {"gradient_norm": norm}
 
 
 def gather_outside_blocks(model: nn.Module, params: PyTree) -> PyTree:

@@ -275,5 +275,5 @@ def _write(refs, values):
 
 
 def round_up(size: int, unit: int) -> int:
-    """Returns the least multiple of a unit that is not less than a size."""
+    """Returns the smallest multiple of a unit that is not less than a size."""
     return -(-size // unit) * unit

@@ -12,7 +12,7 @@ from ssm_jax import tasks
 Solver = Callable[[list[int]], dict[int, int]]
 
 
-def counted(batch: tasks.Batch, length: int) -> list[dict[int, int]]:
+def count_targets(batch: tasks.Batch, length: int) -> list[dict[int, int]]:
     """The classes that count in the loss, of each row by their steps."""
     steps = np.arange(length)[length - batch.targets.shape[1] :]
     rows = zip(batch.targets, batch.loss_mask, strict=True)
@@ -30,14 +30,14 @@ def assert_solved(task: Any, solve: Solver, lengths: Sequence[int] = ()) -> None
             batch = other.batch(split, 3, 4, seed=1)
             assert batch.inputs.shape == (4, length)
             solved = [solve(row) for row in batch.inputs.tolist()]
-            assert solved == counted(batch, length)
+            assert solved == count_targets(batch, length)
 
 
 def accuracy(task: Any, solve: Solver, n: int, *, last: bool = False) -> float:
     """Accuracy of a solver in ``n`` rows, or in their last targets."""
     batch = task.batch("test", 0, n, seed=0)
     hits = []
-    targets = counted(batch, task.length)
+    targets = count_targets(batch, task.length)
     for row, expected in zip(batch.inputs.tolist(), targets, strict=True):
         solved = solve(row)
         steps = [max(expected)] if last else expected

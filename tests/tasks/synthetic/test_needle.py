@@ -15,12 +15,12 @@ SMALL = NeedleInHaystack(length=150)
 LINE = re.compile(rb"\nThe number of ([A-Z]+) is (\d+)\.\n")
 
 
-def text_of(row):
+def row_text(row):
     return (np.array(row) - 1).astype(np.uint8).tobytes()
 
 
 def find(row):
-    text = text_of(row)
+    text = row_text(row)
     (match,) = LINE.finditer(text)
     key, digits = match.groups()
     question = b"\nThe number of " + key + b" is " + digits[:-1]
@@ -39,18 +39,18 @@ def test_targets_are_the_digits_of_the_line():
 def test_depth_is_that_in_the_other_bytes(depth, place):
     task = dataclasses.replace(SMALL, length=157, depth=depth)
     for row in task.batch("train", 0, 5, seed=0).inputs:
-        assert LINE.search(text_of(row)).start() == place
+        assert LINE.search(row_text(row)).start() == place
 
 
 def test_depth_of_none_is_uniform():
     rows = SMALL.batch("train", 0, 400, seed=0).inputs
-    places = [LINE.search(text_of(row)).start() for row in rows]
+    places = [LINE.search(row_text(row)).start() for row in rows]
     assert min(places) < 5 and max(places) > 88
     assert np.mean(places) == pytest.approx(93 / 2, abs=7)
 
 
 def test_other_bytes_have_no_digits():
-    text = text_of(SMALL.batch("train", 0, 1, seed=0).inputs[0])
+    text = row_text(SMALL.batch("train", 0, 1, seed=0).inputs[0])
     assert re.fullmatch(rb"[a-z ]*", LINE.sub(b"", text).split(b"\n")[0])
 
 
@@ -60,7 +60,7 @@ def test_bytes_of_a_file_are_read_from_a_random_place(tmp_path):
     task = NeedleInHaystack(length=204, file="hay.txt", data_dir=str(tmp_path))
     starts = set()
     for row in task.batch("train", 0, 30, seed=0).inputs:
-        body = LINE.sub(b"", text_of(row)).rpartition(b"\nThe")[0]
+        body = LINE.sub(b"", row_text(row)).rpartition(b"\nThe")[0]
         assert len(body) == 147
         start = (text * 2).index(body[: len(text)])
         assert body == (text * 6)[start : start + 147]
@@ -68,7 +68,7 @@ def test_bytes_of_a_file_are_read_from_a_random_place(tmp_path):
     assert len(starts) > 10
     assert fingerprint_of(task) is not None and fingerprint_of(SMALL) is None
     (tmp_path / "hay.txt").write_bytes(b"z")
-    row = text_of(task.batch("train", 0, 1, seed=0).inputs[0])
+    row = row_text(task.batch("train", 0, 1, seed=0).inputs[0])
     assert row.count(b"z") == 147
 
 
