@@ -75,6 +75,7 @@ from .recurrences import (
     BoundedEigenvalues as BoundedEigenvalues,
     ChunkedForm as ChunkedForm,
     DampedEMA as DampedEMA,
+    DiagonalRNN as DiagonalRNN,
     ExponentialSmoothing as ExponentialSmoothing,
     GatedDeltaRule as GatedDeltaRule,
     GatedLinearAttention as GatedLinearAttention,

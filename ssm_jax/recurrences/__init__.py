@@ -3,6 +3,7 @@
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.recurrences.bounded_eigenvalues import BoundedEigenvalues
 from ssm_jax.recurrences.ces import CES
+from ssm_jax.recurrences.diagonal_rnn import DiagonalRNN
 from ssm_jax.recurrences.dlr import DLR
 from ssm_jax.recurrences.dlr_identities import diagonalized, kronecker
 from ssm_jax.recurrences.dss import DSS
@@ -56,6 +57,7 @@ __all__ = [
     "BoundedEigenvalues",
     "ChunkedForm",
     "DampedEMA",
+    "DiagonalRNN",
     "ExponentialSmoothing",
     "GatedDeltaRule",
     "GatedLinearAttention",

@@ -49,6 +49,7 @@ RECURRENCES = [
     recurrences.GRU(d_state=6),
     recurrences.LSTM(d_state=6),
     recurrences.RGLRU(n_heads=2),
+    recurrences.DiagonalRNN(d_state=6),
     recurrences.MinGRU(d_state=6),
     recurrences.MinLSTM(d_state=6),
     recurrences.SGConv(d_state=3, length=7),

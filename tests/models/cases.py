@@ -40,6 +40,7 @@ from ssm_jax.recurrences import (
     SSD,
     BoundedEigenvalues,
     DampedEMA,
+    DiagonalRNN,
     ExponentialSmoothing,
     GatedDeltaRule,
     GatedLinearAttention,
@@ -83,6 +84,7 @@ RECURRENCES = {
     "lstm": LSTM(d_state=8),
     "rg_lru": RGLRU(n_heads=2),
     "min_gru": MinGRU(),
+    "diagonal_rnn": DiagonalRNN(d_state=8, eigenvalues="phase"),
     "min_lstm": MinLSTM(),
     "gated_attention": GatedLinearAttention(n_heads=2, d_key=2, rank=2),
 }

@@ -47,6 +47,28 @@ def minimal(recurrence, params, x, state=None):
     return np.stack(outputs, -2), h
 
 
+def diagonal_rnn(recurrence, params, x, state=None):
+    """Runs a diagonal RNN step by step, ``(y, last)``."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    n = recurrence.d_state
+    h, outputs = state, []
+    for t in range(x.shape[-2]):
+        z = x[..., t, :] @ p["kernel"] + p["bias"][..., None, :]
+        z, entering = z[..., :n], z[..., n:]
+        if recurrence.eigenvalues == "phase":
+            decay, entering = np.exp(1j * z), entering[..., :n] + 1j * entering[..., n:]
+        elif recurrence.eigenvalues == "sigmoid":
+            decay = 1 / (1 + np.exp(-z))
+        else:
+            decay = {"tanh": np.tanh, "cosine": np.cos}[recurrence.eigenvalues](z)
+        h = entering if h is None else decay * h + entering
+        outputs.append(h)
+    y = np.stack(outputs, -2)
+    if recurrence.eigenvalues == "phase":
+        y = np.concatenate([y.real, y.imag], -1)
+    return y, h
+
+
 def rg_lru(recurrence, params, x, state=None):
     """Runs an RG-LRU step by step, ``(y, last)``."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}

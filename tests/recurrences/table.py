@@ -20,6 +20,7 @@ from ssm_jax.recurrences import (
     SRU,
     SSD,
     DampedEMA,
+    DiagonalRNN,
     ExponentialSmoothing,
     GatedDeltaRule,
     GatedLinearAttention,
@@ -330,6 +331,23 @@ ROWS |= {
         lengths=(17,),
     )
     for name, unit in MINIMAL.items()
+}
+DIAGONAL = {
+    "diagonal": DiagonalRNN(d_state=3),
+    "diagonal_sigmoid": DiagonalRNN(d_state=3, eigenvalues="sigmoid"),
+    "diagonal_cosine": DiagonalRNN(d_state=3, eigenvalues="cosine"),
+    "diagonal_phase": DiagonalRNN(d_state=2, eigenvalues="phase"),
+}
+ROWS |= {
+    name: Row(
+        unit,
+        functools.partial(oracle_selective.diagonal_rnn, unit),
+        methods=VARYING,
+        lengths=(17,),
+        brief=name in ("diagonal_sigmoid", "diagonal_cosine"),
+        fast=False,
+    )
+    for name, unit in DIAGONAL.items()
 }
 OSCILLATORS = {
     "linoss": LinOSS(d_state=3),
