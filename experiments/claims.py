@@ -1,0 +1,202 @@
+"""Claims about what models learn, stated before they are measured.
+
+A `Claim` says of several models whether each is expected to solve a task. `run_claim`
+trains every model at each learning rate and with each seed, and measures the accuracy
+at the last target of rows of several lengths; its record is shown as a table.
+
+A model is judged at the learning rate with the highest mean accuracy in the validation
+split, by the accuracy in rows ``read_at`` steps long. It solves the task if it is right
+in at least 99 of 100 rows of the test split with every seed. It cannot, as far as these
+runs show, if with no seed it is more than .05 above the level of a prediction that
+tracks nothing.
+"""
+
+import json
+import logging
+import statistics
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.records import EXPERIMENTS, experiment_config, machine
+from ssm_jax.cli import tables
+from ssm_jax.evaluation import evaluate_accuracy
+from ssm_jax.files import write_text
+from ssm_jax.training import WorkDir, environment, train
+
+Expectation = Literal["solves", "cannot"]
+Rows = Sequence[Mapping[str, Any]]
+
+RECORDS = EXPERIMENTS / "claims"
+SOLVED, ABOVE_LEVEL = 0.99, 0.05
+N_ROWS = 512  # Of each length and split.
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What models are expected to learn of a task.
+
+    Attributes:
+      name: Name of the record.
+      title: Title of the section.
+      statement: What is claimed, and whose claim it is.
+      experiment: Name of the experiments, with ``{model}``.
+      expected: What is expected of each model, by what its name contains.
+      level: Accuracy of a prediction that tracks nothing.
+      read_at: Length of the rows by which models are judged.
+      lengths: Lengths that are measured, with that of the training first.
+      learning_rates: Those that are tried.
+      seeds: Number of seeds.
+    """
+
+    name: str
+    title: str
+    statement: str
+    experiment: str
+    expected: Mapping[str, Expectation]
+    level: float
+    read_at: int
+    lengths: tuple[int, ...]
+    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    seeds: int = 3
+
+    def shows(self, name: str) -> bool:
+        """Returns False: runs of claims have a record of their own."""
+        del name
+        return False
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """Yields the model, the learning rate and the seed of each run."""
+        for model in self.expected:
+            for rate in self.learning_rates:
+                for seed in range(self.seeds):
+                    yield {"model": model, "learning_rate": rate, "seed": seed}
+
+    def measure(self, run: Mapping[str, Any], workdir: Path) -> dict[str, Any]:
+        """Trains a run, or continues it, and measures its accuracy by length.
+
+        Args:
+          run: One of `runs`.
+          workdir: Its work dir.
+
+        Returns:
+          The run with its accuracy at the last target of rows of the validation split
+          that are ``read_at`` long, of the test split by length, and at all targets.
+        """
+        config = experiment_config(self.experiment.format(model=run["model"]))
+        config.optimizer.learning_rate = run["learning_rate"]
+        config.training.seed = run["seed"]
+        train(config, str(workdir))
+        (validation,) = evaluate_accuracy(
+            workdir, [self.read_at], split="validation", n_rows=N_ROWS
+        )
+        test = evaluate_accuracy(workdir, self.lengths, n_rows=N_ROWS)
+        return {
+            **run,
+            "steps": config.training.steps,
+            "seconds": WorkDir(str(workdir)).metrics()[-1]["elapsed_s"],
+            "validation": validation["last_accuracy"],
+            "last": {str(row["length"]): row["last_accuracy"] for row in test},
+            "all": {str(row["length"]): row["accuracy"] for row in test},
+        }
+
+    def markdown(self, rows: Rows) -> str:
+        """Returns the table of the record; empty without one."""
+        del rows
+        path = RECORDS / f"{self.name}.json"
+        if not path.exists():
+            return ""
+        record = json.loads(path.read_text())
+        lines = [
+            self._line(model, at_best_rate(rows_of_model))
+            for model in self.expected
+            if (rows_of_model := [r for r in record["rows"] if r["model"] == model])
+        ]
+        head = (
+            "model",
+            "expected",
+            "rate",
+            *(f"{length:,}" for length in self.lengths),
+            f"each seed at {self.read_at:,}",
+            "it",
+        )
+        n_runs, n_rows = len([*self.runs()]), len(record["rows"])
+        measured = (
+            f"A prediction that tracks nothing is right in {self.level:.3g} of them. "
+            f"{n_rows} of {n_runs} runs, measured by `python -m "
+            f"experiments.synthetic.claims --claim={self.name} --workdir=FOLDER` on "
+            f"{machine(record)}."
+        )
+        text = textwrap.fill(measured, 88, break_on_hyphens=False)
+        return f"{self.statement}\n{text}\n\n{tables.markdown([head, *lines])}"
+
+    def _line(self, model, rows):
+        seeds = [row["last"][str(self.read_at)] for row in rows]
+        means = (
+            statistics.mean(row["last"][str(length)] for row in rows)
+            for length in self.lengths
+        )
+        return (
+            model,
+            self.expected[model],
+            f"{rows[0]['learning_rate']:g}",
+            *(f"{mean:.3f}" for mean in means),
+            ", ".join(f"{accuracy:.3f}" for accuracy in seeds),
+            self.verdict(seeds),
+        )
+
+    def verdict(self, accuracies: Sequence[float]) -> str:
+        """Says what the accuracies of all seeds show.
+
+        Args:
+          accuracies: That of each seed at the best learning rate.
+
+        Returns:
+          ``"solves"``, ``"cannot"``, or ``"neither"``.
+        """
+        if min(accuracies) >= SOLVED:
+            return "solves"
+        if max(accuracies) <= self.level + ABOVE_LEVEL:
+            return "cannot"
+        return "neither"
+
+
+def at_best_rate(rows: Rows) -> Rows:
+    """Returns the rows of the learning rate with the best validation.
+
+    Args:
+      rows: Rows of one model.
+    """
+    rates = dict.fromkeys(row["learning_rate"] for row in rows)
+    by_rate = [[row for row in rows if row["learning_rate"] == rate] for rate in rates]
+    return max(by_rate, key=lambda rows: statistics.mean(r["validation"] for r in rows))
+
+
+def run_claim(claim: Claim, workdir: Path, record: Path) -> None:
+    """Does the runs of a claim that its record lacks, and writes each into it.
+
+    Args:
+      claim: The claim.
+      workdir: Directory of the work dirs.
+      record: Path of the record.
+    """
+    done: list[dict[str, Any]] = []
+    if record.exists():
+        done = json.loads(record.read_text())["rows"]
+    here = environment()
+    todo = [
+        run
+        for run in claim.runs()
+        if not any(run.items() <= row.items() for row in done)
+    ]
+    for number, run in enumerate(todo, 1):
+        logging.info("run %d of %d: %s", number, len(todo), run)
+        name = "{model}-{learning_rate:g}-{seed}".format(**run)
+        row = claim.measure(run, workdir / name)
+        done.append(row | {"commit": here["commit"]})
+        # After each run: an interrupted program keeps what it has measured.
+        text = json.dumps(here | {"claim": claim.name, "rows": done}, indent=2)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        write_text(record, text + "\n")

@@ -1,0 +1,113 @@
+r"""Claims about recall and state tracking, and the program that measures them.
+
+    python -m experiments.synthetic.claims --claim=parity --workdir=runs/parity
+
+Work dirs of all runs are below ``--workdir``. The same command continues an interrupted
+one; runs that are in the record, ``experiments/claims/NAME.json``, are not repeated.
+``python -m experiments.ledger`` writes the page of results from the records.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from experiments.claims import RECORDS, Claim, run_claim
+from ssm_jax.cli import app
+
+_TRACKING = "synthetic/state_tracking:task={task},model={{model}}"
+_LENGTHS = (40, 80, 160, 640)  # Of the training, and longer.
+
+_CLAIMS = (
+    Claim(
+        "parity",
+        "Parity",
+        """\
+Eigenvalues in [0, 1] cannot follow parity beyond the lengths of the training, nor can a
+clock, whose eigenvalues of modulus 1 do not depend on the input. Eigenvalues of the
+input in [-1, 1] or of modulus 1 can, and so can a GRU ([Grazzi and others,
+2024](https://arxiv.org/abs/2411.12537)). A convolution before the recurrence changes
+none of this.
+""",
+        _TRACKING.format(task="parity"),
+        {
+            "sigmoid": "cannot",
+            "mamba": "cannot",
+            "delta_positive": "cannot",
+            "clock": "cannot",
+            "sigmoid,convolution=before": "cannot",
+            "clock,convolution=before": "cannot",
+            "tanh": "solves",
+            "cosine": "solves",
+            "phase": "solves",
+            "delta": "solves",
+            "gru": "solves",
+            "tanh,convolution=before": "solves",
+        },
+        level=1 / 2,
+        read_at=160,
+        lengths=_LENGTHS,
+    ),
+    Claim(
+        "sum3",
+        "Sums modulo 3",
+        """\
+A state that returns after three equal moves needs complex eigenvalues of the input, of
+modulus 1: real ones cannot follow it ([Grazzi and others,
+2024](https://arxiv.org/abs/2411.12537)), nor can a clock.
+""",
+        _TRACKING.format(task="sum3"),
+        {
+            "tanh": "cannot",
+            "cosine": "cannot",
+            "clock": "cannot",
+            "tanh,convolution=before": "cannot",
+            "phase": "solves",
+            "phase,convolution=before": "solves",
+            "gru": "solves",
+        },
+        level=1 / 3,
+        read_at=160,
+        lengths=_LENGTHS,
+    ),
+    Claim(
+        "a5",
+        "Words of A5",
+        """\
+Products whose order matters need more than a diagonal: no diagonal recurrence follows
+words of A5, and a nonlinear one does ([Merrill and others,
+2024](https://arxiv.org/abs/2404.08819)). Nor does the delta rule with one reflection a
+step.
+""",
+        _TRACKING.format(task="a5"),
+        {
+            "phase": "cannot",
+            "cosine": "cannot",
+            "phase,convolution=before": "cannot",
+            "delta": "cannot",
+            "gru": "solves",
+        },
+        level=1 / 60,
+        read_at=160,
+        lengths=_LENGTHS,
+    ),
+)
+CLAIMS = {claim.name: claim for claim in _CLAIMS}
+"""The claims by name."""
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_enum("claim", None, list(CLAIMS), "Its name.", required=True)
+    flags.DEFINE_string("workdir", None, "Directory of the work dirs.", required=True)
+
+
+def main(argv):
+    """Does the runs of a claim, and prints its table."""
+    del argv
+    claim = CLAIMS[flags.FLAGS.claim]
+    run_claim(claim, Path(flags.FLAGS.workdir), RECORDS / f"{claim.name}.json")
+    print(claim.markdown(()))
+
+
+if __name__ == "__main__":
+    app.run(main, define_flags)
