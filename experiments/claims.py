@@ -2,13 +2,14 @@
 
 A `Claim` says of several models whether each is expected to solve a task. `run_claim`
 trains every model at each learning rate and with each seed, and measures the accuracy
-at the last target of rows of several lengths; its record is shown as a table.
+in rows of several lengths; its record is shown as a table.
 
 A model is judged at the learning rate with the highest mean accuracy in the validation
 split, by the accuracy in rows ``read_at`` steps long. It solves the task if it is right
 in at least 99 of 100 rows of the test split with every seed. It cannot, as far as these
 runs show, if with no seed it is more than .05 above the level of a prediction that
-tracks nothing.
+tracks nothing. Its accuracy is less if it is below that of the first model of the claim
+by at least .05 and three standard errors over seeds.
 """
 
 import json
@@ -22,16 +23,18 @@ from typing import Any, Literal
 
 from experiments.records import EXPERIMENTS, experiment_config, machine
 from ssm_jax.cli import tables
+from ssm_jax.cli.summary import paired_difference
 from ssm_jax.evaluation import evaluate_accuracy
 from ssm_jax.files import write_text
 from ssm_jax.training import WorkDir, environment, train
 
-Expectation = Literal["solves", "cannot"]
+Verdict = Literal["solves", "cannot", "less", "neither"]
 Rows = Sequence[Mapping[str, Any]]
 
 RECORDS = EXPERIMENTS / "claims"
-SOLVED, ABOVE_LEVEL = 0.99, 0.05
+SOLVED, SMALLEST = 0.99, 0.05
 N_ROWS = 512  # Of each length and split.
+_FIELDS = {"last": "last_accuracy", "all": "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,11 @@ class Claim:
       title: Title of the section.
       statement: What is claimed, and whose claim it is.
       experiment: Name of the experiments, with ``{model}``.
-      expected: What is expected of each model, by what its name contains.
+      expected: What is expected of each model, by what its name contains. The others
+        are compared with the first one.
       level: Accuracy of a prediction that tracks nothing.
       read_at: Length of the rows by which models are judged.
+      read: Whether they are judged by the last target of a row, or by all.
       lengths: Lengths that are measured, with that of the training first.
       learning_rates: Those that are tried.
       seeds: Number of seeds.
@@ -55,10 +60,11 @@ class Claim:
     title: str
     statement: str
     experiment: str
-    expected: Mapping[str, Expectation]
+    expected: Mapping[str, Verdict]
     level: float
     read_at: int
     lengths: tuple[int, ...]
+    read: Literal["last", "all"] = "last"
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     seeds: int = 3
 
@@ -82,8 +88,9 @@ class Claim:
           workdir: Its work dir.
 
         Returns:
-          The run with its accuracy at the last target of rows of the validation split
-          that are ``read_at`` long, of the test split by length, and at all targets.
+          The run with its accuracy in rows of the validation split that are ``read_at``
+          steps long, and in those of the test split by length: at the last target of
+          each row, ``last``, and at all targets, ``all``.
         """
         config = experiment_config(self.experiment.format(model=run["model"]))
         config.optimizer.learning_rate = run["learning_rate"]
@@ -97,9 +104,11 @@ class Claim:
             **run,
             "steps": config.training.steps,
             "seconds": WorkDir(str(workdir)).metrics()[-1]["elapsed_s"],
-            "validation": validation["last_accuracy"],
-            "last": {str(row["length"]): row["last_accuracy"] for row in test},
-            "all": {str(row["length"]): row["accuracy"] for row in test},
+            "validation": validation[_FIELDS[self.read]],
+            **{
+                name: {str(row["length"]): row[field] for row in test}
+                for name, field in _FIELDS.items()
+            },
         }
 
     def markdown(self, rows: Rows) -> str:
@@ -109,10 +118,14 @@ class Claim:
         if not path.exists():
             return ""
         record = json.loads(path.read_text())
-        lines = [
-            self._line(model, at_best_rate(rows_of_model))
+        rows_by_model = {
+            model: at_best_rate(found)
             for model in self.expected
-            if (rows_of_model := [r for r in record["rows"] if r["model"] == model])
+            if (found := [row for row in record["rows"] if row["model"] == model])
+        }
+        reference = self._accuracies(rows_by_model.get(next(iter(self.expected)), []))
+        lines = [
+            self._line(model, rows, reference) for model, rows in rows_by_model.items()
         ]
         head = (
             "model",
@@ -132,10 +145,10 @@ class Claim:
         text = textwrap.fill(measured, 88, break_on_hyphens=False)
         return f"{self.statement}\n{text}\n\n{tables.markdown([head, *lines])}"
 
-    def _line(self, model, rows):
-        seeds = [row["last"][str(self.read_at)] for row in rows]
+    def _line(self, model, rows, reference):
+        seeds = self._accuracies(rows)
         means = (
-            statistics.mean(row["last"][str(length)] for row in rows)
+            statistics.mean(row[self.read][str(length)] for row in rows)
             for length in self.lengths
         )
         return (
@@ -144,22 +157,31 @@ class Claim:
             f"{rows[0]['learning_rate']:g}",
             *(f"{mean:.3f}" for mean in means),
             ", ".join(f"{accuracy:.3f}" for accuracy in seeds),
-            self.verdict(seeds),
+            self.verdict(seeds, reference),
         )
 
-    def verdict(self, accuracies: Sequence[float]) -> str:
-        """Says what the accuracies of all seeds show.
+    def _accuracies(self, rows):
+        """The accuracy of each seed."""
+        rows = sorted(rows, key=lambda row: row["seed"])
+        return [row[self.read][str(self.read_at)] for row in rows]
+
+    def verdict(
+        self, accuracies: Sequence[float], reference: Sequence[float]
+    ) -> Verdict:
+        """Says what the accuracies of a model show.
 
         Args:
           accuracies: That of each seed at the best learning rate.
-
-        Returns:
-          ``"solves"``, ``"cannot"``, or ``"neither"``.
+          reference: Those of the first model of the claim.
         """
         if min(accuracies) >= SOLVED:
             return "solves"
-        if max(accuracies) <= self.level + ABOVE_LEVEL:
+        if max(accuracies) <= self.level + SMALLEST:
             return "cannot"
+        pairs = zip(accuracies, reference, strict=False)
+        difference = paired_difference([[x - y] for x, y in pairs])
+        if difference.verdict == "below" and difference.mean <= -SMALLEST:
+            return "less"
         return "neither"
 
 

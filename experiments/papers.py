@@ -10,6 +10,7 @@ from experiments.etsmlp import tables as etsmlp
 from experiments.fru import tables as fru
 from experiments.longssm import tables as longssm
 from experiments.own_data import tables as own_data
+from experiments.synthetic import tables as synthetic
 
 PAPERS = {
     "dlr": dlr.PAPER,
@@ -19,7 +20,12 @@ PAPERS = {
 }
 """The papers, by the name of their directory."""
 
-PAGES = {**PAPERS, "own_data": own_data.PAPER, "beyond": beyond.PAPER}
+PAGES = {
+    **PAPERS,
+    "beyond": beyond.PAPER,
+    "synthetic": synthetic.PAPER,
+    "own_data": own_data.PAPER,
+}
 """The pages of ``experiments/results``, by name."""
 
 HEADLINES = (

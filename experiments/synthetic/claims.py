@@ -15,6 +15,7 @@ from experiments.claims import RECORDS, Claim, run_claim
 from ssm_jax.cli import app
 
 _TRACKING = "synthetic/state_tracking:task={task},model={{model}}"
+_RECALL = "synthetic/recall:task={task},model={{model}}"
 _LENGTHS = (40, 80, 160, 640)  # Of the training, and longer.
 
 _CLAIMS = (
@@ -30,18 +31,18 @@ none of this.
 """,
         _TRACKING.format(task="parity"),
         {
-            "sigmoid": "cannot",
-            "mamba": "cannot",
-            "delta_positive": "cannot",
-            "clock": "cannot",
-            "sigmoid,convolution=before": "cannot",
-            "clock,convolution=before": "cannot",
             "tanh": "solves",
+            "tanh,convolution=before": "solves",
             "cosine": "solves",
             "phase": "solves",
             "delta": "solves",
             "gru": "solves",
-            "tanh,convolution=before": "solves",
+            "sigmoid": "cannot",
+            "sigmoid,convolution=before": "cannot",
+            "mamba": "cannot",
+            "delta_positive": "cannot",
+            "clock": "cannot",
+            "clock,convolution=before": "cannot",
         },
         level=1 / 2,
         read_at=160,
@@ -57,13 +58,13 @@ modulus 1: real ones cannot follow it ([Grazzi and others,
 """,
         _TRACKING.format(task="sum3"),
         {
-            "tanh": "cannot",
-            "cosine": "cannot",
-            "clock": "cannot",
-            "tanh,convolution=before": "cannot",
             "phase": "solves",
             "phase,convolution=before": "solves",
             "gru": "solves",
+            "tanh": "cannot",
+            "tanh,convolution=before": "cannot",
+            "cosine": "cannot",
+            "clock": "cannot",
         },
         level=1 / 3,
         read_at=160,
@@ -80,15 +81,83 @@ step.
 """,
         _TRACKING.format(task="a5"),
         {
-            "phase": "cannot",
-            "cosine": "cannot",
-            "phase,convolution=before": "cannot",
-            "delta": "cannot",
             "gru": "solves",
+            "phase": "cannot",
+            "phase,convolution=before": "cannot",
+            "cosine": "cannot",
+            "delta": "cannot",
         },
         level=1 / 60,
         read_at=160,
         lengths=_LENGTHS,
+    ),
+    Claim(
+        "recall",
+        "Associative recall",
+        """\
+Attention and states that are matrices recall the values of eight keys, the narrower the
+model the less of them; recurrences whose decays do not depend on the input do not, with
+or without a gate ([Arora and others, 2023](https://arxiv.org/abs/2312.04927)).
+""",
+        _RECALL.format(task="recall"),
+        {
+            "attention": "solves",
+            "linear_attention": "solves",
+            "mamba2": "solves",
+            "delta": "solves",
+            "delta,width=16": "solves",
+            "linear_attention,width=16": "less",
+            "mamba": "solves",
+            "s4d": "cannot",
+            "gated_s4d": "cannot",
+            "attention,convolution=none": "solves",
+            "gated_s4d,convolution=none": "cannot",
+        },
+        level=1 / 8,
+        read_at=48,
+        lengths=(48,),
+        read="all",
+    ),
+    Claim(
+        "copying",
+        "Selective copying",
+        """\
+To repeat tokens among noise, decays must depend on the input, as those of Mamba do;
+filters do not copy among more noise than they were trained with, with or without a gate
+([Gu and Dao, 2023](https://arxiv.org/abs/2312.00752), table 1).
+""",
+        _RECALL.format(task="copying"),
+        {
+            "mamba": "solves",
+            "mamba2": "solves",
+            "s4d": "less",
+            "gated_s4d": "less",
+            "mamba,convolution=none": "solves",
+            "gated_s4d,convolution=none": "less",
+        },
+        level=1 / 14,
+        read_at=72,
+        lengths=(36, 72),
+        read="all",
+    ),
+    Claim(
+        "induction",
+        "Induction heads",
+        """\
+Mamba, trained on 64 steps, finds what followed the special token in rows of any length.
+A filter in the same block does not, nor does attention beyond the lengths of the
+training ([Gu and Dao, 2023](https://arxiv.org/abs/2312.00752), table 2).
+""",
+        _RECALL.format(task="induction"),
+        {
+            "mamba": "solves",
+            "mamba2": "solves",
+            "gated_s4d": "cannot",
+            "attention": "less",
+        },
+        level=1 / 16,
+        read_at=256,
+        lengths=(64, 128, 256, 1024),
     ),
 )
 CLAIMS = {claim.name: claim for claim in _CLAIMS}
