@@ -165,6 +165,12 @@ SUITES = {
         "Errors of kernels of DLR by exact powers of the decays, by exponentials in "
         "float32 and by products of decays.",
     ),
+    "clock": Suite(
+        dlr.clock_rows,
+        (2**20, 2**24),
+        "The step modulo 2 to 60, read from the powers of an eigenvalue of modulus 1, "
+        "which are exact, exponentials in float32, products, or float64.",
+    ),
     "long_shift": Suite(
         dlr.long_shift_rows,
         (2**16, 2**18, 2**20),

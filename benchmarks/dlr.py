@@ -1,4 +1,4 @@
-"""Kernels of DLR: the error of its powers, and those that are a single tap."""
+"""Powers and kernels of DLR: their errors, clocks, and kernels of a single tap."""
 
 import functools
 import logging
@@ -57,6 +57,35 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
             "states": n,
             "left": float(np.sum(np.square(product - tap))),
         }
+
+
+def clock_rows(length: int) -> Iterable[Row]:
+    """Reads the step modulo a number from the powers of an eigenvalue of modulus 1.
+
+    Args:
+      length: Number of steps.
+
+    Yields:
+      A row for each modulus and evaluation: ``accuracy``, the part of the steps whose
+      power is nearest to the right one of ``modulus`` points of the circle, and
+      ``until``, the steps before the first that is not. Phases are rounded to float32,
+      as parameters are.
+    """
+    steps = np.arange(length)
+    for modulus in (2, 3, 5, 60):
+        phase = jnp.full(1, 2 * np.pi / modulus, jnp.float32)
+        for name, evaluate in EVALUATIONS.items():
+            logging.info("%s, modulo %d, %d steps", name, modulus, length)
+            power = evaluate(LogDecay(jnp.zeros(1), phase), jnp.ones(1), length)
+            turns = np.angle(np.asarray(power)) * modulus / (2 * np.pi)
+            right = np.rint(turns).astype(int) % modulus == steps % modulus
+            yield {
+                "what": name,
+                "length": length,
+                "modulus": modulus,
+                "accuracy": float(right.mean()),
+                "until": int(length if right.all() else np.argmin(right)),
+            }
 
 
 def _in_float64(log_decay, w, length):

@@ -182,30 +182,34 @@ FEWER = [(1, 1), (1, 2), (1, 4)]
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("after", ["data=1,model=8", "data=4,model=2"])
-def test_run_with_sharded_parameters_goes_on_after_a_kill(tmp_path, after):
-    """By two processes of four devices; bit for bit on the same mesh."""
+@pytest.mark.parametrize("count", [2, 4])
+def test_run_with_sharded_parameters_goes_on_after_a_kill(tmp_path, count, after):
+    """On eight devices: bit for bit on the same mesh, to 1e-5 on another one."""
     fields = SHARDED | {"steps": 40, "evaluate_every": 2, "log_every": 1}
+    # Adam would amplify rounding where a gradient is near zero.
+    optimizer = {"kind": "sgd", "momentum": 0.9, "learning_rate": 1e-3}
     whole, run = tmp_path / "whole", tmp_path / "run"
     before, file = tmp_path / "before.py", tmp_path / "after.py"
-    write_experiment(before, "digits", fields | {"mesh": "data=1,model=8"}, {})
-    write_experiment(file, "digits", fields | {"mesh": after}, {})
-    with Processes(before, whole) as started:
-        assert [process.status for process in started.ended()] == WELL
-    with Processes(before, run, "--heartbeat_timeout=10") as started:
+    write_experiment(before, "digits", fields | {"mesh": "data=1,model=8"}, optimizer)
+    write_experiment(file, "digits", fields | {"mesh": after}, optimizer)
+    devices = {"count": count, "devices": 8 // count}
+    with Processes(before, whole, **devices) as started:
+        assert [process.status for process in started.ended()] == [0] * count
+    with Processes(before, run, "--heartbeat_timeout=10", **devices) as started:
         started.until(lambda: n_lines(run) > 10)
         started.signal(1, signal.SIGKILL)
         started.ended(timeout_s=60)
-    with Processes(file, run) as started:
-        assert [process.status for process in started.ended()] == WELL
+    with Processes(file, run, **devices) as started:
+        assert [process.status for process in started.ended()] == [0] * count
     found, wanted = leaves(run, 40), leaves(whole, 40)
     if after == "data=1,model=8":
         assert lines(run) == lines(whole)
         assert {k: v.tobytes() for k, v in found.items()} == {
             k: v.tobytes() for k, v in wanted.items()
         }
-    assert distance(found, wanted) < 1e-3
+    assert distance(found, wanted) < 1e-5
     for one, other in zip(lines(run), lines(whole), strict=True):
-        assert one == pytest.approx(other, rel=1e-3)
+        assert one == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.nightly
