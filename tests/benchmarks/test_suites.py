@@ -84,6 +84,13 @@ CASES = {
             and all(row["left"] < 1e-5 for row in rows)
         ),
     ),
+    "clock": Case(
+        4096,
+        16,
+        check=lambda rows: all(
+            row["accuracy"] == 1 and row["until"] == 4096 for row in rows
+        ),
+    ),
     "recurrence": Case(
         5, 7, check=lambda rows: all(row["error"] < 1e-6 for row in rows)
     ),
