@@ -12,19 +12,24 @@ tracks nothing. Its accuracy is less if it is below that of the first model of t
 by at least .05 and three standard errors over seeds.
 """
 
+import dataclasses
 import json
 import logging
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+import jax
+import numpy as np
 
 from experiments.records import EXPERIMENTS, experiment_config, machine
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import paired_difference
-from ssm_jax.evaluation import evaluate_accuracy
+from ssm_jax.evaluation import accuracy_by_length, restore
 from ssm_jax.files import write_text
 from ssm_jax.training import WorkDir, environment, train
 
@@ -33,8 +38,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 RECORDS = EXPERIMENTS / "claims"
 SOLVED, SMALLEST = 0.99, 0.05
-N_ROWS = 512  # Of each length and split.
-_FIELDS = {"last": "last_accuracy", "all": "accuracy"}
+N_ROWS = 256  # Of each length and split.
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Claim:
         are compared with the first one.
       level: Accuracy of a prediction that tracks nothing.
       read_at: Length of the rows by which models are judged.
-      read: Whether they are judged by the last target of a row, or by all.
+      read: Whether the accuracy is that of the last targets of rows, or of all.
       lengths: Lengths that are measured, with that of the training first.
       learning_rates: Those that are tried.
       seeds: Number of seeds.
@@ -64,7 +68,7 @@ class Claim:
     level: float
     read_at: int
     lengths: tuple[int, ...]
-    read: Literal["last", "all"] = "last"
+    read: Literal["last_accuracy", "accuracy"] = "last_accuracy"
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     seeds: int = 3
 
@@ -89,27 +93,32 @@ class Claim:
 
         Returns:
           The run with its accuracy in rows of the validation split that are ``read_at``
-          steps long, and in those of the test split by length: at the last target of
-          each row, ``last``, and at all targets, ``all``.
+          steps long, and in those of the test split by length, in float32 and, with the
+          same parameters, in float64.
         """
         config = experiment_config(self.experiment.format(model=run["model"]))
         config.optimizer.learning_rate = run["learning_rate"]
         config.training.seed = run["seed"]
         train(config, str(workdir))
-        (validation,) = evaluate_accuracy(
-            workdir, [self.read_at], split="validation", n_rows=N_ROWS
-        )
-        test = evaluate_accuracy(workdir, self.lengths, n_rows=N_ROWS)
+        restored = restore(workdir)
+        measure = partial(accuracy_by_length, n_rows=N_ROWS)
+        (validation,) = measure(restored, [self.read_at], split="validation")
+        with jax.enable_x64(True):
+            wide = jax.tree.map(lambda x: x.astype(np.float64), restored.variables)
+            in_float64 = measure(
+                dataclasses.replace(restored, variables=wide), self.lengths
+            )
         return {
             **run,
             "steps": config.training.steps,
             "seconds": WorkDir(str(workdir)).metrics()[-1]["elapsed_s"],
-            "validation": validation[_FIELDS[self.read]],
-            **{
-                name: {str(row["length"]): row[field] for row in test}
-                for name, field in _FIELDS.items()
-            },
+            "validation": validation[self.read],
+            "accuracy": self._by_length(measure(restored, self.lengths)),
+            "float64": self._by_length(in_float64),
         }
+
+    def _by_length(self, measured):
+        return {str(row["length"]): row[self.read] for row in measured}
 
     def markdown(self, rows: Rows) -> str:
         """Returns the table of the record; empty without one."""
@@ -140,7 +149,8 @@ class Claim:
             f"A prediction that tracks nothing is right in {self.level:.3g} of them. "
             f"{n_rows} of {n_runs} runs, measured by `python -m "
             f"experiments.synthetic.claims --claim={self.name} --workdir=FOLDER` on "
-            f"{machine(record)}."
+            f"{machine(record)}. In float64 these means differ by at most "
+            f"{self._largest_change(rows_by_model.values()):.3f}."
         )
         text = textwrap.fill(measured, 88, break_on_hyphens=False)
         return f"{self.statement}\n{text}\n\n{tables.markdown([head, *lines])}"
@@ -148,7 +158,7 @@ class Claim:
     def _line(self, model, rows, reference):
         seeds = self._accuracies(rows)
         means = (
-            statistics.mean(row[self.read][str(length)] for row in rows)
+            statistics.mean(row["accuracy"][str(length)] for row in rows)
             for length in self.lengths
         )
         return (
@@ -160,10 +170,22 @@ class Claim:
             self.verdict(seeds, reference),
         )
 
+    def _largest_change(self, models):
+        """How much the mean accuracy of a model at a length changes in float64."""
+
+        def mean(rows, dtype, length):
+            return statistics.mean(row[dtype][str(length)] for row in rows)
+
+        return max(
+            abs(mean(rows, "float64", length) - mean(rows, "accuracy", length))
+            for rows in models
+            for length in self.lengths
+        )
+
     def _accuracies(self, rows):
         """The accuracy of each seed."""
         rows = sorted(rows, key=lambda row: row["seed"])
-        return [row[self.read][str(self.read_at)] for row in rows]
+        return [row["accuracy"][str(self.read_at)] for row in rows]
 
     def verdict(
         self, accuracies: Sequence[float], reference: Sequence[float]
