@@ -34,6 +34,11 @@ written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabu
 such as those of recall and state tracking, in ``--rows`` rows of each of ``--lengths``,
 by length and by position. It writes ``accuracy_by_length.jsonl``.
 
+``--mode=memory`` measures a language model that has read texts of the split: how much
+the first ``t`` tokens of a text, four times as long as those of the training, still
+change the prediction at its end (`ssm_jax.evaluation.effective_remembrance`), and the
+size of the states after each of ``--lengths`` tokens. It writes ``memory.json``.
+
 With ``length_extension``, ``--workdir`` may be the folder of a Mamba of Hugging Face,
 see `ssm_jax.cli.pretrained`, with ``--data_dir``: the rows are then printed alone.
 """
@@ -54,7 +59,12 @@ from ssm_jax.cli.run_flags import (
     define_run,
     run_options,
 )
-from ssm_jax.evaluation import evaluate_accuracy, evaluate_lengths, evaluate_run
+from ssm_jax.evaluation import (
+    evaluate_accuracy,
+    evaluate_lengths,
+    evaluate_memory,
+    evaluate_run,
+)
 from ssm_jax.evaluation.run import measure_lengths
 from ssm_jax.models.pretrained import is_hugging_face
 from ssm_jax.tasks import Split
@@ -73,13 +83,13 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "mode",
         "metrics",
-        ["metrics", "length_extension", "lengths"],
+        ["metrics", "length_extension", "lengths", "memory"],
         "What to measure.",
     )
     flags.DEFINE_list(
         "lengths",
         [str(2**k) for k in range(4, 16)],
-        "Window lengths in tokens, or lengths of rows.",
+        "Window lengths in tokens, lengths of rows, or positions in a text.",
     )
     flags.DEFINE_integer("rows", 64, "Rows of each length of --mode=lengths.", 1)
     flags.DEFINE_integer(
@@ -132,6 +142,10 @@ def main(argv):
             print(*map(json.dumps, measured), sep="\n")
         else:
             print(tables.by_row_length(measured).strip())
+        return
+    if values.mode == "memory":
+        found = evaluate_memory(values.workdir, lengths, **options)
+        print(json.dumps(found) if values.json else tables.memory(found).strip())
         return
     limits = {"split": split, "max_tokens": values.max_tokens}
     if pretrained:

@@ -35,7 +35,12 @@ from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.cli.summary import METRICS, Row, in_units, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.forecast import panels_of_arrays
-from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
+from ssm_jax.evaluation.run import (
+    ACCURACY_FILE,
+    FORECAST_FILE,
+    LENGTHS_FILE,
+    MEMORY_FILE,
+)
 from ssm_jax.files import parse_json
 from ssm_jax.tasks.fingerprint import describe, same
 from ssm_jax.training import WorkDir
@@ -199,6 +204,13 @@ def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
         drawn["gradients"] = figure
     if row["lengths"]:
         drawn["lengths"] = plots.lengths(row["lengths"], title)
+    for name, file, plot in (
+        ("accuracy_by_length", ACCURACY_FILE, plots.accuracy_by_length),
+        ("memory", MEMORY_FILE, lambda rows, title: plots.memory(rows[0], title)),
+    ):
+        rows = lines_of(folder.path / file)
+        if rows and not is_outdated(rows[0], folder.metrics()):
+            drawn[name] = plot(rows, title)
     arrays = folder.read_arrays("inspection.npz")
     if "kernels" in arrays:
         drawn["kernels"] = plots.convolution_kernels(

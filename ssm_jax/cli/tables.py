@@ -120,6 +120,30 @@ def by_row_length(rows: Sequence[Row]) -> str:
     return f"Trained at {rows[0]['trained']}:\n\n{markdown(cells)}"
 
 
+def memory(found: Mapping[str, Any]) -> str:
+    """Returns Markdown tables of what a language model remembers.
+
+    Args:
+      found: The result of `ssm_jax.evaluation.evaluate_memory`.
+
+    Returns:
+      A table of the distance by the number of tokens that were left out, and one of the
+      norms of the states by position.
+    """
+    left_out = [("tokens left out", "distance")]
+    pairs = zip(found["starts"], found["effective_remembrance"], strict=True)
+    left_out += [(f"{start:,}", f"{distance:.4f}") for start, distance in pairs]
+    states = found["states"]
+    norms = [("tokens read", *(f"state {state['name']}" for state in states))]
+    for i, position in enumerate(found["positions"]):
+        norms.append((f"{position:,}", *(f"{s['norm'][i]:.4g}" for s in states)))
+    return (
+        f"Trained at {found['trained']}. Change of the prediction after "
+        f"{found['length']:,} tokens, in total variation, without the first ones:\n\n"
+        f"{markdown(left_out)}\nNorms of the states:\n\n{markdown(norms)}"
+    )
+
+
 def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
     """Returns Markdown tables of perplexity by length, one per kind of evaluation.
 

@@ -18,6 +18,7 @@ from ssm_jax.evaluation.length_extension import (
     spread_spans,
 )
 from ssm_jax.evaluation.lengths import accuracy_by_length
+from ssm_jax.evaluation.memory import StateSize, effective_remembrance, state_sizes
 from ssm_jax.evaluation.predict import predict, stream
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
@@ -25,6 +26,7 @@ from ssm_jax.evaluation.run import (
     corpus,
     evaluate_accuracy,
     evaluate_lengths,
+    evaluate_memory,
     evaluate_run,
 )
 
@@ -35,11 +37,14 @@ __all__ = [
     "Restored",
     "Sampling",
     "Spans",
+    "StateSize",
     "accuracy_by_length",
     "classify_extension",
     "corpus",
+    "effective_remembrance",
     "evaluate_accuracy",
     "evaluate_lengths",
+    "evaluate_memory",
     "evaluate_run",
     "forecast_errors",
     "forecasts",
@@ -54,6 +59,7 @@ __all__ = [
     "recurrence_kernels",
     "restore",
     "spread_spans",
+    "state_sizes",
     "stream",
     "trivial_baseline",
 ]

@@ -35,8 +35,10 @@ from ssm_jax.evaluation.length_extension import (
     loss_interval,
     losses_by_length,
     merged_documents,
+    spread_spans,
 )
 from ssm_jax.evaluation.lengths import accuracy_by_length
+from ssm_jax.evaluation.memory import effective_remembrance, state_sizes
 from ssm_jax.evaluation.predict import Data, is_path, task_on
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
@@ -54,6 +56,7 @@ from ssm_jax.training.writers import show_time
 
 LENGTHS_FILE = "length_extension.jsonl"
 ACCURACY_FILE = "accuracy_by_length.jsonl"
+MEMORY_FILE = "memory.json"
 FORECAST_FILE = "forecast.npz"
 
 # Windows of the maximum length that are evaluated by default, each of another document
@@ -436,6 +439,86 @@ def measure_lengths(
         }
         rows += [evaluation | _row(loss, known) | common for loss in losses]
     return rows
+
+
+def evaluate_memory(
+    workdir: str | os.PathLike[str],
+    positions: Sequence[int],
+    *,
+    which: Literal["best", "latest"] | int = "best",
+    split: Split = "validation",
+    n_rows: int = 16,
+    data_dir: str | None = None,
+    packages: Collection[str] = (),
+    allow_changed_data: bool = False,
+    mesh: str | None = None,
+) -> dict[str, Any]:
+    """Measures what a language model remembers, and the size of its states.
+
+    The results are written to ``memory.json`` in the work dir, if it is not read-only;
+    on the text of another ``data_dir`` to ``memory-NAME.json``, with the name of that
+    directory.
+
+    Args:
+      workdir: Work dir of the run.
+      positions: Numbers of tokens after which states are measured, increasing.
+      which: The checkpoint; see `restore`.
+      split: Split of the text.
+      n_rows: Number of texts, of as many documents where there are.
+      data_dir: Data directory of the text, if it has moved since the run.
+      packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
+      mesh: How all local devices share the model; see `restore`.
+
+    Returns:
+      A dict, ready for JSON: ``split``, ``trained``, the length of the training, and
+      ``n_rows``; ``length``, four times as long, with ``starts`` and
+      ``effective_remembrance``, the results of `effective_remembrance` on texts of that
+      length; ``positions`` and ``states``, the results of `state_sizes`; and
+      ``logged_step``, the last step that the run had logged.
+
+    Raises:
+      ValueError: The run is not of a language model with states, a text is too short,
+        the data changed, or there are several processes.
+    """
+    work, logged, restored = _open_run(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+        mesh=mesh,
+    )
+    writable = work.may_write()
+    task, model, variables = restored.text, restored.model, restored.variables
+    length = 4 * task.length
+    longest = max([length, *positions])
+    spans = spread_spans(
+        task.documents(split), longest, n_rows * longest, n_spans=n_rows
+    )
+    starts = spans.starts.ravel()[:n_rows, None]
+    texts = task.text(split)[starts + np.arange(longest)]
+    # Dense at both ends: where a model fails, and where it is still learning the text.
+    powers = [2**k for k in range(length.bit_length() - 1)]
+    removed = sorted({0, *powers, *(length - n for n in powers)})
+    remembered = effective_remembrance(model, variables, texts[:, :length], removed)
+    result = {
+        "split": split,
+        "trained": task.length,
+        "n_rows": len(texts),
+        "length": length,
+        "starts": removed,
+        "effective_remembrance": remembered.tolist(),
+        "positions": list(positions),
+        "states": [
+            {"name": name, "norm": norm.tolist(), "deviation": deviation.tolist()}
+            for name, norm, deviation in state_sizes(model, variables, texts, positions)
+        ],
+        "logged_step": logged,
+    }
+    if writable:
+        _write_rows(work, MEMORY_FILE, _other_data(restored, data_dir), [result])
+    return result
 
 
 def _other_data(restored: Restored, data_dir: str | None) -> str:

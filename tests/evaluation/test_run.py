@@ -17,6 +17,7 @@ from ssm_jax.evaluation import (
     corpus,
     evaluate_accuracy,
     evaluate_lengths,
+    evaluate_memory,
     evaluate_run,
     loss_interval,
     restore,
@@ -99,6 +100,21 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
+
+
+@pytest.mark.full
+def test_memory_is_written(trained):
+    found = evaluate_memory(trained, [2, 8, 40], n_rows=2)
+    text = restore(trained).text
+    assert (found["trained"], found["length"]) == (text.length, 4 * text.length)
+    assert found["starts"][0] == found["effective_remembrance"][0] == 0
+    assert all(0 <= distance <= 1 for distance in found["effective_remembrance"])
+    assert found["starts"][-1] == found["length"] - 1
+    assert found["positions"] == [2, 8, 40]
+    assert found["logged_step"] == 2
+    for state in found["states"]:
+        assert len(state["norm"]) == len(state["deviation"]) == 3
+    assert json.loads((trained / "memory.json").read_text()) == found
 
 
 @pytest.mark.full

@@ -32,6 +32,47 @@ def test_curves_are_the_metrics():
     assert loss.get_yscale() == "log"
 
 
+def test_memory_has_a_panel_for_distances_and_one_for_states():
+    found = {
+        "trained": 4,
+        "length": 16,
+        "starts": [0, 8, 15],
+        "effective_remembrance": [0.0, 0.1, 0.9],
+        "positions": [4, 8],
+        "states": [
+            {"name": "0", "norm": [1.0, 2.0], "deviation": [0.1, 0.2]},
+            {"name": "1", "norm": [3.0, 3.0], "deviation": [0.1, 0.1]},
+        ],
+    }
+    distances, sizes = (drawn(axes) for axes in plots.memory(found, "x").axes)
+    assert [[0, 0.0], [8, 0.1], [15, 0.9]] in distances.values()
+    assert sizes["state 0"] == [[4, 1.0], [8, 2.0]]
+    assert sizes["state 1"] == [[4, 3.0], [8, 3.0]]
+
+
+def test_accuracy_is_drawn_by_length_and_by_position():
+    rows = [
+        {
+            "length": length,
+            "accuracy": 1.0,
+            "last_accuracy": last,
+            "chance": 0.5,
+            "trained": 4,
+            "accuracy_by_position": [
+                {"until": length // 2, "accuracy": 1.0, "n_targets": 9},
+                {"until": length, "accuracy": last, "n_targets": 9},
+            ],
+        }
+        for length, last in ((4, 0.9), (16, 0.6))
+    ]
+    lengths, positions = (
+        drawn(axes) for axes in plots.accuracy_by_length(rows, "x").axes
+    )
+    assert lengths["all targets"] == [[4, 1.0], [16, 1.0]]
+    assert lengths["last target"] == [[4, 0.9], [16, 0.6]]
+    assert positions["16 steps"] == [[8, 1.0], [16, 0.6]]
+
+
 def test_masks_are_drawn_below_their_images():
     inputs, targets = np.arange(18.0).reshape(2, 9, 1), np.arange(18).reshape(2, 9) % 3
     panels = plots.masks(inputs, targets, {"a": targets[:, ::-1]}, "x").axes
