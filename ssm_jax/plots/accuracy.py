@@ -47,6 +47,7 @@ def accuracy_by_length(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             [one["until"] for one in bins],
             [one["accuracy"] for one in bins],
             label=f"{row['length']:,} steps",
+            markersize=2.5,
             **line_style(index),
         )
     for axes in (by_length, by_position):

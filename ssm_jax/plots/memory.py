@@ -48,6 +48,7 @@ def memory(found: Mapping[str, Any], title: str) -> Figure:
             found["positions"],
             state["norm"],
             label=f"state {state['name']}",
+            markersize=2.5,
             **line_style(index),
         )
     for axes, place in (
