@@ -89,7 +89,11 @@ def get_config(variant: str = "task=recall,model=linear_attention") -> Config:
                 encoder=TokenEncoder(d_model=width, vocabulary=task_spec.d_input),
                 block=(convolution, block) if is_convolved else block,
                 n_layers=N_LAYERS * (1 + is_convolved),
-                head=StepHead(d_output=task_spec.d_output),
+                # Where all steps have targets, also those of longer rows.
+                head=StepHead(
+                    d_output=task_spec.d_output,
+                    l_output=None if choices.task == "recall" else task_spec.l_output,
+                ),
             ),
             "optimizer": spec(
                 Optimizer,

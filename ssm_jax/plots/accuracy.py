@@ -59,7 +59,7 @@ def accuracy_by_length(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             axes.axhline(rows[0]["chance"], color=GREY, linestyle=":", linewidth=1)
     plain(by_length, x="length of rows", y="accuracy")
     plain(by_position, x="position in rows")
-    ticks = lengths[::-2]
+    ticks = lengths if len(lengths) < 7 else lengths[::-2]
     label_ticks(by_length, ticks, [f"{tick:,}" for tick in ticks])
     legend(by_length)
     legend(by_position)

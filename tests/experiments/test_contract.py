@@ -34,6 +34,7 @@ from experiments.etsmlp import (
 from experiments.fru import frequencies, imdb, mixture, pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
 from experiments.own_data import beijing
+from experiments.synthetic import recall, state_tracking
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, differences, flatten, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
@@ -143,6 +144,17 @@ VARIANTS = {
     beijing: (
         *(f"model={name},size=small" for name in ("s5", "dlr", "ces", "gru")),
         "model=s5",
+    ),
+    recall: (
+        *(f"task=recall,model={name}" for name in get_args(recall.ModelName)),
+        "task=recall,model=linear_attention,width=16",
+        "task=copying,model=gated_s4d,convolution=none",
+        "task=induction,model=mamba2",
+    ),
+    state_tracking: (
+        *(f"task=parity,model={m}" for m in get_args(state_tracking.ModelName)),
+        *(f"task={name},model=tanh" for name in ("sum3", "sum5", "a5", "z60")),
+        "task=s5,model=gru,convolution=before",
     ),
     language: (
         "dataset=cola,model=transformer,size=small",
@@ -301,6 +313,8 @@ STEPS = {
         "inputs=pixels,model=fru,size=small",
     ),
     frequencies: ("inputs=rows,n_frequencies=20",),
+    recall: VARIANTS[recall],
+    state_tracking: VARIANTS[state_tracking],
     listops: ("", "model=gate", *BASELINES, *CHANGES[: len(settings.ABLATIONS)]),
     language: (
         "dataset=cola,model=transformer",
@@ -352,6 +366,7 @@ LEARNING = [
 # Part of the first loss that is left of it where it falls slowly, after more steps.
 SLOW = {
     **dict.fromkeys((pixel_mnist, text, retrieval, imdb, listops, language), 0.9),
+    state_tracking: 0.95,  # Eigenvalues in (0, 1) follow parity for a few bits.
     pathx: 0.99,
     pathfinder_segmentation: 0.96,
 }
