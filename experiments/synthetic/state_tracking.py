@@ -86,10 +86,10 @@ def get_config(variant: str = "task=parity,model=tanh") -> Config:
     blocks = (convolution, block) if choices.convolution == "before" else (block,)
     training = spec(
         TrainConfig,
-        steps=1_000,
-        batch_size=64,
-        log_every=100,
-        evaluate_every=1_000,
+        steps=2_000,
+        batch_size=32,
+        log_every=200,
+        evaluate_every=2_000,
         evaluation_batches=4,
     )
     return ConfigDict(
