@@ -159,6 +159,12 @@ SUITES = {
         "FRUs with initial weights and larger ones and a GRU, evaluated by iterations "
         "over all steps in parallel and step by step.",
     ),
+    "stability": Suite(
+        iterations.stability_rows,
+        (784,),
+        "Iterations that evaluate all steps of an RNN, a GRU and an FRU in parallel, "
+        "beside the largest Lyapunov exponent, by the size of the weights.",
+    ),
     "powers": Suite(
         dlr.power_rows,
         (2**12, 2**14, 2**16, 2**18, 2**20),

@@ -77,6 +77,25 @@ relative to the largest output. Measured by `python -m benchmarks --suite=iterat
             {"Iterations by length and scale of the weights": "fru/iterations.png"},
         ),
         Benchmark(
+            "FRU: parallel steps and Lyapunov exponents",
+            """\
+An RNN and a GRU with 32 states and an FRU with 60 frequencies, whose matrices are their
+initial ones times a factor, on normal inputs of 784 steps. `exponent` is the
+largest Lyapunov exponent, the mean logarithm per step of the growth of a small change
+of the state, and `growth` that over the sequence. Measured by
+`python -m benchmarks --suite=stability` on {machine}.
+""",
+            "stability.json",
+            {
+                "unit": lambda row: row["what"],
+                "weights": lambda row: f"x {row['factor']:g}",
+                "exponent": lambda row: f"{row['exponent']:.1e}",
+                "growth": lambda row: f"{row['growth']:.2f}",
+                "iterations": lambda row: str(row["iterations"]),
+                "converged": lambda row: "yes" if row["converged"] else "no",
+            },
+        ),
+        Benchmark(
             "FRU: all steps in parallel on a GPU",
             """\
 {batch} sequences and FRUs with {frequencies} frequencies, the outputs without their

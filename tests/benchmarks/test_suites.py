@@ -84,6 +84,16 @@ CASES = {
             and all(row["left"] < 1e-5 for row in rows)
         ),
     ),
+    "stability": Case(
+        24,
+        27,
+        {"batch": 1},
+        check=lambda rows: (
+            {row["what"] for row in rows} == {"RNN", "GRU", "FRU"}
+            and rows[0]["exponent"] < 0 < rows[8]["exponent"]
+            and all(row["growth"] == 24 * row["exponent"] for row in rows)
+        ),
+    ),
     "clock": Case(
         4096,
         16,
