@@ -173,7 +173,7 @@ SUITES = {
     ),
     "clock": Suite(
         dlr.clock_rows,
-        (2**20, 2**24),
+        (2**24,),
         "The step modulo 2 to 60, read from the powers of an eigenvalue of modulus 1, "
         "which are exact, exponentials in float32, products, or float64.",
     ),
