@@ -33,7 +33,9 @@ once, and counts it.
 ``--output`` writes what was done after every trial; the trials of the same number of
 steps that the file already holds are counted as done. Exits with 1 if a trial failed;
 its folder is then kept. 48 trials, of one and of two processes and of all experiments
-but ``patience``, are recorded in ``experiments/benchmarks/interruptions.json``.
+but ``patience`` and ``sharded``, are recorded in
+``experiments/benchmarks/interruptions.json``, and 30 of ``sharded`` in
+``interruptions_sharded.json``.
 """
 
 import itertools
