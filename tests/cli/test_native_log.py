@@ -13,10 +13,10 @@ NOISE = (
 ERRORS = "E0000 00:00:1795929022.914598    6644 file.cc:9] out of memory", "error: x"
 
 PROGRAM = """
-import os, sys
-from ssm_jax.cli.native_log import drop_lines
+import contextlib, os, sys
+from ssm_jax.cli.native_log import StderrFilter
 print("before", file=sys.stderr)
-with drop_lines(sys.argv[1]):
+with contextlib.closing(StderrFilter(sys.argv[1], "last words\\n")):
     for line in sys.argv[3:]:
         os.write(2, f"{line}\\n".encode())
     if sys.argv[2] == "abort":
@@ -35,5 +35,5 @@ def test_lines_of_libraries_are_dropped():
     assert stderr_of("end") == ["before", *ERRORS, "after"]
 
 
-def test_errors_of_an_aborted_process_are_printed():
-    assert stderr_of("abort") == ["before", *ERRORS]
+def test_errors_of_an_aborted_process_are_printed_before_its_last_words():
+    assert stderr_of("abort") == ["before", *ERRORS, "last words"]
