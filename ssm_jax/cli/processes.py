@@ -30,8 +30,8 @@ _HEARTBEAT_S = 100
 _GRACE_S = 1
 _watchers: list[StderrFilter] = []
 
-# What JAX prints where a process did not connect in time, or was lost, line by line: no
-# option of it and no level of its log leaves out the last error and its stack.
+# What JAX prints where a process did not connect in time, or was lost, line by line:
+# `jax.distributed.initialize` has no option that leaves it out.
 _OF_JAX = "|".join(
     (
         r"^F\d{4} .*DEADLINE_EXCEEDED",
