@@ -15,14 +15,19 @@ LIBRARY_LOG = (
 # Passes lines on, and ends with a text of its own unless a mark came before.
 _FILTER = """
 import re, sys
-dropped, last_words = re.compile(sys.argv[1].encode()), sys.argv[2]
+pattern, last_words, quoted = re.compile(sys.argv[1].encode()), *sys.argv[2:]
+dropped = b""
 for line in sys.stdin.buffer:
     if line.endswith(b"\\0\\n"):
         line, last_words = line[:-2], ""
-    if line and not dropped.search(line):
+    if pattern.search(line):
+        dropped += line
+    elif line:
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
-sys.stderr.write(last_words)
+match = re.search(quoted, dropped.decode(errors="replace"))
+names = "process " + ", ".join(match[1].split()) if match and quoted else "one"
+sys.stderr.write(last_words.replace("{}", names))
 """
 _MARK = b"\0\n"
 _END_S = 10
@@ -35,16 +40,18 @@ class StderrFilter:
     library ends this one by SIGABRT.
     """
 
-    def __init__(self, pattern: str, last_words: str = ""):
+    def __init__(self, pattern: str, last_words: str = "", processes: str = ""):
         """Starts the other process.
 
         Args:
           pattern: Regular expression that is searched in each line.
           last_words: What is printed at the end if this process ends before `close`, as
-            where no Python code runs.
+            where no Python code runs. ``{}`` stands for the processes that the lines
+            that were dropped name, or for "one".
+          processes: Regular expression whose first group are the numbers of these.
         """
         self._reader = subprocess.Popen(
-            [sys.executable, "-ISc", _FILTER, pattern, last_words],
+            [sys.executable, "-ISc", _FILTER, pattern, last_words, processes],
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is not for it.
         )

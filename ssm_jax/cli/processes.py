@@ -42,6 +42,9 @@ _OF_JAX = "|".join(
     )
 )
 
+_LOST = r"heartbeats\):\n((?:\d+\n)+)"
+"""How JAX names the processes that it lost."""
+
 
 def define_processes() -> None:
     """Defines the flags; their defaults are those of the environment."""
@@ -125,8 +128,8 @@ def connect() -> None:
         ) from error
     _stop_watcher()
     _start_watcher(
-        "error: all processes must run until the end, got one that ended or was not "
-        "heard of, which its own output may explain; start all of them again, the same "
+        "error: all processes must run until the end, got {} that ended or was no "
+        "longer heard of; its own output may say why. Start all of them again: the same "
         "command continues after the last checkpoint."
     )
     if jax.process_count() > 1:
@@ -212,7 +215,7 @@ def _start_watcher(text):
     """Prints a line if this process ends in a way in which no Python code runs."""
     # Its traces of all threads would follow the message of JAX.
     faulthandler.disable()
-    _watchers.append(StderrFilter(_OF_JAX, text + "\n"))
+    _watchers.append(StderrFilter(_OF_JAX, text + "\n", _LOST))
     atexit.register(_stop_watcher)
 
 
