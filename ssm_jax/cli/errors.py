@@ -62,7 +62,8 @@ def errors_of_data(data: str | None) -> contextlib.AbstractContextManager[None]:
     Args:
       data: The flag. None: the file is a field of the task of the run.
     """
-    return errors_with_flags({"data": "data", "file": "data"} if data else {})
+    fields = ("data", "data_dir", "file")
+    return errors_with_flags(dict.fromkeys(fields, "data") if data else {})
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ evaluates as many batches as validation during training.
 ``--data=FILE`` evaluates a forecast on all windows of a file of new rows, or a run of
 ``ssm-jax new classify`` or ``regress`` on an npz or a table on all examples of a file
 of the same form, with the statistics of the training, and writes
-``evaluation-FILE.json``.
+``evaluation-FILE.json``. ``--data=FOLDER`` evaluates a run on a folder of recordings or
+images on another with the same subfolders, each of which is a class.
 
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
 the split; `ssm_jax.evaluation.predictions` describes the arrays.
@@ -76,7 +77,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "split", "test", ["train", "validation", "test"], "Split to evaluate."
     )
-    flags.DEFINE_string("data", None, "File that is new to the run, with targets.")
+    flags.DEFINE_string("data", None, "File or folder of new data, with targets.")
     define_checkpoint()
     flags.DEFINE_bool("json", False, "Print JSON in place of a table.")
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")

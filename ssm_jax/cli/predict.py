@@ -17,7 +17,8 @@ Of a classification it has the class of each series, and the probabilities of al
 A run of ``ssm-jax new classify`` or ``regress`` on an npz or a table predicts each
 example of a file of the same form, whose targets are not read: the output has a row for
 each, with its place in the npz or its name, or for each of its steps if they have
-targets.
+targets. A run on a folder of recordings or images predicts each file of a folder that
+is new, whatever its subfolders are, or one file.
 
 The output is written whole or not at all. Without ``--output`` it is
 printed.
@@ -49,7 +50,7 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     define_run("Directory of the data set (default: that of the run).")
     flags.DEFINE_string(
-        "data", None, "File of new rows or examples (default: that of the run)."
+        "data", None, "File or folder of new examples (default: that of the run)."
     )
     flags.DEFINE_string("output", None, "File to write (default: print it).")
     define_checkpoint()

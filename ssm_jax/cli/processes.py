@@ -1,7 +1,8 @@
 """Connection of the processes of a run, by flags or as the cluster tells.
 
 If one of them is lost, JAX ends the others by SIGABRT (exit status 134) within the
-seconds of ``--heartbeat_timeout``, wherever they wait.
+seconds of ``--heartbeat_timeout``, wherever they wait. In place of what it prints then,
+with a trace of its stack, there is one line that says what to do.
 """
 
 import atexit
@@ -9,7 +10,6 @@ import contextlib
 import faulthandler
 import importlib.util
 import os
-import subprocess
 import sys
 import time
 import traceback
@@ -21,27 +21,29 @@ from absl import flags, logging
 
 from ssm_jax.cli.compile_cache import close_default_cache
 from ssm_jax.cli.errors import one_line_errors
-from ssm_jax.cli.native_log import drop_lines
+from ssm_jax.cli.native_log import StderrFilter
 from ssm_jax.training.interruption import SavedInterrupt
 
 _TIMEOUT_S = 300
 _HEARTBEAT_S = 100
 
 _GRACE_S = 1
-_watchers: list[subprocess.Popen[str]] = []
+_watchers: list[StderrFilter] = []
 
-# What JAX prints where a process did not connect in time.
-_NOT_CONNECTED = (
-    r"^F\d{4} .*DEADLINE_EXCEEDED|^RPC: /xla|^\*\*\* Check failure|^ +@ +0x|^$"
+# What JAX prints where a process did not connect in time, or was lost, line by line:
+# `jax.distributed.initialize` has no option that leaves it out.
+_OF_JAX = "|".join(
+    (
+        r"^F\d{4} .*DEADLINE_EXCEEDED",
+        r"^[WEF]\d{4} .*(coordination_service|preemption_sync_manager|client\.h)",
+        r"^Additional GRPC error|^:UNKNOWN:Error received|^RPC: /xla",
+        r"^The tasks have crashed|^\d+$|^$",  # Numbers of tasks.
+        r"^\*\*\* Check failure|^ +@ +0x",
+    )
 )
 
-# Waits until the process that started it ends; a second line means that it ended well.
-_WATCHER = """
-import sys
-last_words = sys.stdin.readline()
-if not sys.stdin.readline():
-    sys.stderr.write(last_words)
-"""
+_LOST = r"heartbeats\):\n((?:\d+\n)+)"
+"""How JAX names the processes that it lost."""
 
 
 def define_processes() -> None:
@@ -103,14 +105,13 @@ def connect() -> None:
         "the first, or raise --connect_timeout."
     )
     try:
-        # JAX does not raise an error but ends the process, with a trace of its stack.
-        with drop_lines(_NOT_CONNECTED):
-            jax.distributed.initialize(
-                **values_by_name,
-                local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
-                initialization_timeout=values.connect_timeout,
-                heartbeat_timeout_seconds=values.heartbeat_timeout,
-            )
+        # JAX does not raise an error but ends the process.
+        jax.distributed.initialize(
+            **values_by_name,
+            local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
+            initialization_timeout=values.connect_timeout,
+            heartbeat_timeout_seconds=values.heartbeat_timeout,
+        )
     except ValueError as error:
         if cluster != "TPU":
             raise ValueError(
@@ -127,8 +128,9 @@ def connect() -> None:
         ) from error
     _stop_watcher()
     _start_watcher(
-        "error: all processes must run until the end, got one that did not, see above; "
-        "start all of them again, the same command continues after the last checkpoint."
+        "error: all processes must run until the end, got {} that ended or was no "
+        "longer heard of; its own output may say why. Start all of them again: the same "
+        "command continues after the last checkpoint."
     )
     if jax.process_count() > 1:
         close_default_cache()
@@ -213,24 +215,14 @@ def _start_watcher(text):
     """Prints a line if this process ends in a way in which no Python code runs."""
     # Its traces of all threads would follow the message of JAX.
     faulthandler.disable()
-    child = subprocess.Popen(
-        [sys.executable, "-ISc", _WATCHER],
-        stdin=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is not for it.
-    )
-    assert child.stdin is not None
-    child.stdin.write(text + "\n")
-    child.stdin.flush()
-    _watchers.append(child)
+    _watchers.append(StderrFilter(_OF_JAX, text + "\n", _LOST))
     atexit.register(_stop_watcher)
 
 
 def _stop_watcher():
     """Ends the child that would print the line."""
     while _watchers:
-        with contextlib.suppress(OSError):
-            _watchers.pop().communicate("ended well\n")
+        _watchers.pop().close()
 
 
 def _check_numbers(count, index):

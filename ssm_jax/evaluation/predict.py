@@ -11,7 +11,7 @@ from absl import logging
 
 from ssm_jax.evaluation.forecast import MODEL
 from ssm_jax.evaluation.restore import Restored
-from ssm_jax.tasks.arrays.examples import ExamplesTask
+from ssm_jax.tasks.new_data import NewDataTask
 from ssm_jax.tasks.series import columns, naming
 from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.table_format import TableFormat
@@ -19,7 +19,7 @@ from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.types import Array
 
 Data = str | os.PathLike[str] | Mapping[str, Any]
-"""A file, or columns by name: a dict of arrays, or a data frame."""
+"""A file or folder, or columns by name: a dict of arrays, or a data frame."""
 
 
 def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarray]:
@@ -29,11 +29,14 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
     own rows.
 
     Args:
-      restored: A model of a `SeriesTask`, an `ArrayTask` or a `LongTable`.
+      restored: A model of a `SeriesTask`, an `ArrayTask`, a `LongTable`, an
+        `AudioFolder` or an `ImageFolder`.
       data: A file, or columns or arrays by name, with those that the task reads, but
         the targets of an `ArrayTask` or a `LongTable`; the last ``window`` rows of each
         series are the window. Of a task with ``known`` columns these are the last
-        before ``horizon`` rows without a target. None means the file of the run.
+        before ``horizon`` rows without a target. Of a folder of recordings or images:
+        another folder, whatever its subfolders are, or one file. None means the data
+        of the run.
 
     Returns:
       A table as columns by name. Of a forecast, a row for each series and step: the
@@ -47,17 +50,18 @@ def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarra
 
       Of an `ArrayTask`, a row for each example, or with ``per_step`` for each of its
       valid steps: ``id`` and ``step``, indices into the arrays. Of a `LongTable`, a row
-      for each example: its name, under that of the column. Then the columns of a
+      for each example: its name, under that of the column. Of recordings or images, a
+      row for each: ``file``, its path in the folder. Then the columns of a
       classification; or ``prediction``, of several values ``prediction 0`` and so on,
       in the units of the file.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The model is of another task, a column is not there or is not one of
-        numbers, an array does not fit the task, or a series has fewer rows than a
-        window.
+        numbers, an array does not fit the task, a series has fewer rows than a window,
+        or a file is damaged.
     """
-    if isinstance(restored.task, ExamplesTask):
+    if isinstance(restored.task, NewDataTask):
         return _predict_examples(restored, restored.task, data)
     return predict_next(restored, series_task(restored, data))
 
@@ -89,24 +93,26 @@ def predict_next(restored: Restored, task: SeriesTask) -> dict[str, np.ndarray]:
 
 
 def _predict_examples(restored, task, data):
-    """The table of an `ExamplesTask`."""
-    new = task.new_examples(None if data is None else _examples_of(data))
-    n, parts = len(new.names), []
-    for first in range(0, n, size := min(restored.training.batch_size, n)):
+    """The table of a `NewDataTask`."""
+    new = task.new_examples(None if data is None else _examples_of(task, data))
+    parts, valid = [], []
+    size = min(restored.training.batch_size, len(new.names))
+    for inputs, mask in new.batches(size):
         # The last batch is filled up, so that one program is compiled.
-        rows = np.minimum(np.arange(first, first + size), n - 1)
-        mask = None if new.mask is None else new.mask[rows]
-        parts.append(np.asarray(restored.apply(new.inputs[rows], mask=mask)))
-    predicted, table = np.concatenate(parts)[:n], {new.column: new.names}
+        n, rows = len(inputs), np.minimum(np.arange(size), len(inputs) - 1)
+        flags = {} if mask is None else {"mask": mask[rows]}
+        parts.append(np.asarray(restored.apply(inputs[rows], **flags))[:n])
+        valid.append(np.ones(parts[-1].shape[:2], bool) if mask is None else mask)
+    predicted, table = np.concatenate(parts), {new.column: new.names}
     if task.spec.l_output is not None:
-        is_valid = np.ones(predicted.shape[:2], bool) if new.mask is None else new.mask
+        is_valid = np.concatenate(valid)
         example, step = np.nonzero(is_valid)
         predicted, table = (
             predicted[is_valid],
             {new.column: new.names[example], "step": step},
         )
-    if task.spec.targets == "classification":
-        return table | _of_classes(predicted, task.classes or range(task.spec.d_output))
+    if new.classes is not None:
+        return table | _of_classes(predicted, new.classes)
     values = task.scales.unscaled(predicted).T
     if len(values) == 1:
         return table | {"prediction": values[0]}
@@ -121,19 +127,20 @@ def _of_classes(logits, classes):
     return table | {f"p({name})": values for name, values in of_classes}
 
 
-def task_on(restored: Restored, data: Data) -> SeriesTask | ExamplesTask:
+def task_on(restored: Restored, data: Data) -> SeriesTask | NewDataTask:
     """Returns the task of a run on other data with targets, to be evaluated.
 
     Args:
       restored: As for `predict`.
-      data: As for `predict`, with the targets. All of it is of the test split.
+      data: As for `predict`, with the targets, which of recordings and images are the
+        subfolders of their classes. All of it is of the test split.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: As for `predict`, or targets are missing.
+      ValueError: As for `predict`, targets are missing, or a class is none of the run.
     """
-    if isinstance(restored.task, ExamplesTask):
-        return restored.task.on(_examples_of(data))
+    if isinstance(restored.task, NewDataTask):
+        return restored.task.on(_examples_of(restored.task, data))
     return series_task(restored, data)
 
 
@@ -150,8 +157,9 @@ def series_task(restored: Restored, data: Data | None) -> SeriesTask:
     task = restored.task
     if not isinstance(task, SeriesTask):
         raise ValueError(
-            "`restored` must be a model of a SeriesTask, an ArrayTask or a LongTable "
-            f"for other data, got one of {type(task).__name__}; `evaluate_run` and "
+            "`restored` must be a model of a SeriesTask, an ArrayTask, a LongTable, an "
+            "AudioFolder or an ImageFolder for other data, got one of "
+            f"{type(task).__name__}; `evaluate_run` and "
             "`predictions` are of its splits, and `generate` continues a text."
         )
     if data is None:
@@ -180,17 +188,21 @@ def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(data, str | os.PathLike)
 
 
-def _examples_of(data):
-    """Other data as an `ExamplesTask` takes them."""
-    return _path_of(data) if is_path(data) else _table_of(data)
+def _examples_of(task, data):
+    """Other data as a `NewDataTask` takes them."""
+    return _path_of(data, task.in_folder) if is_path(data) else _table_of(data)
 
 
-def _path_of(data):
-    """The path of a file, or of a pattern of several, that is there."""
+def _path_of(data, in_folder=False):
+    """The path of a file, of a pattern of several, or of a folder, that is there."""
     path = os.path.expanduser(os.fspath(data))
-    if not any(file.is_file() for file in columns.files(path).values()):
+    if in_folder:
+        is_there = os.path.exists(path)
+    else:
+        is_there = any(file.is_file() for file in columns.files(path).values())
+    if not is_there:
         raise FileNotFoundError(
-            f"`data` must be a file, got {path}, which "
+            f"`data` must be {'a folder or ' * in_folder}a file, got {path}, which "
             f"{'is none' if os.path.exists(path) else 'does not exist'}; give its path."
         )
     return path

@@ -101,8 +101,9 @@ def evaluate_run(
       data: Data with targets that are new to the run, all of whose windows or examples
         are evaluated by the statistics of the training; see
         `ssm_jax.evaluation.predict`. The metrics are written to
-        ``evaluation-NAME.json``, with the name of the file, if it is one, and there is
-        no ``baseline``, which is of the train split. None means those of the run.
+        ``evaluation-NAME.json``, with the name of the file or folder, if it is one, and
+        there is no ``baseline``, which is of the train split. None means those of the
+        run.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may be others than those of the training;
@@ -141,7 +142,9 @@ def evaluate_run(
     other = _other_data(restored, data_dir)
     if data is not None:
         restored = dataclasses.replace(restored, task=task_on(restored, data))
-        other = f"-{_file_name(Path(data).stem if is_path(data) else 'data')}"
+        # Absolute, as "." has no name.
+        path = Path(data).expanduser() if is_path(data) else Path("data")
+        other = f"-{_file_name(Path(os.path.abspath(path)).stem)}"
     training, task = restored.training, restored.task
     writable = work.may_write()
     endless = task.n_examples(split) is None

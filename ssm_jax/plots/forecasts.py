@@ -75,7 +75,10 @@ def forecasts(
         axes.axvline(steps[0], color=GREY, linewidth=0.4, linestyle=":")
         label = "_nolegend_"  # One entry for all windows.
     if times is not None:
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(AutoDateLocator()))
+        # The formatter asks the locator of the ticks about their axis.
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     x = "step" if times is None else ""
     plain(axes, title=f"{title}: forecasts from each dotted line", x=x, y=name)
     legend(axes)

@@ -15,6 +15,7 @@ from ssm_jax.tasks import TableFormat
 from ssm_jax.tasks.series import dates
 from ssm_jax.training import WorkDir, train
 from tests.cli import programs
+from tests.tasks import raw_sets
 
 HOURS = 900
 
@@ -151,6 +152,46 @@ def test_initial_state_is_evaluated_and_restored_by_its_step(folder):
     batch = start.task.batch("test", 0, 8, seed=0)
     np.testing.assert_array_equal(start.apply(batch.inputs), 0)
     assert (folder / "run" / "statistics.npz").exists()
+
+
+@pytest.mark.full
+def test_new_recordings_are_predicted_and_evaluated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def fill(folder, n):
+        rng = np.random.default_rng(n)
+        for label, level in (("hi", 9_000), ("lo", -9_000)):
+            for i in range(n):
+                samples = level + rng.normal(size=20) * 99
+                raw_sets.wav(tmp_path / folder / label / f"{i}.wav", samples)
+
+    fill("a", 12)
+    classify("a", "mine.py")
+    config = config_file.load("mine.py")
+    config.training.update(steps=2, evaluate_every=2)
+    config.optimizer.update(warmup_steps=0)
+    train(config, "run")
+    (tmp_path / "a").rename(tmp_path / "moved")
+    # More files than a batch has, in which the last one is not full.
+    fill("new", 9)
+    words = ["--workdir=run", "--data=new", "--output=new.csv"]
+    assert programs.run(monkeypatch, "predict", *words) in (0, None)
+    with open("new.csv") as file:
+        rows = [*csv.DictReader(file)]
+    assert list(rows[0]) == ["file", "prediction", "p(hi)", "p(lo)"]
+    assert [row["file"] for row in rows[8:10]] == ["hi/8.wav", "lo/0.wav"]
+    assert len(rows) == 18
+    capsys.readouterr()
+    words = ["--workdir=run", "--data=new", "--json"]
+    assert programs.run(monkeypatch, "evaluate", *words) in (0, None)
+    shown = json.loads(capsys.readouterr().out)
+    right = [row["file"].startswith(row["prediction"]) for row in rows]
+    np.testing.assert_allclose(shown["accuracy"], np.mean(right))
+    with open("run/evaluation-new.json") as file:
+        assert json.load(file) == shown
+    fill("new/train", 1)
+    assert programs.run(monkeypatch, "evaluate", *words) == 2
+    assert "`--data` must have folders of the classes hi, lo" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import os
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,9 @@ from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import LRU
 from ssm_jax.tasks import (
     ArrayTask,
+    AudioFolder,
     Digits,
+    ImageFolder,
     LongTable,
     SeriesTask,
     Shift,
@@ -34,6 +38,7 @@ from ssm_jax.tasks.series.columns import Table
 from ssm_jax.training import TrainConfig
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
+from tests.tasks import raw_sets
 from tests.tiers import tiered
 
 WINDOW, HORIZON, HOURS = 24, 6, 500
@@ -487,8 +492,9 @@ def test_new_targets_of_arrays_are_by_the_scale_of_the_training(tmp_path):
     again = whole_split(task_on(restored, {**new, "inputs": new["inputs"].tolist()}))
     np.testing.assert_array_equal(again.inputs, batch.inputs)
     # The same inputs as those that `predict` reads.
-    read = restored.task.new_examples(str(tmp_path / "new.npz")).inputs
+    (read, _), *more = restored.task.new_examples(str(tmp_path / "new.npz")).batches(N)
     np.testing.assert_array_equal(batch.inputs, read)
+    assert not more
     with refuses("file", "train", rule="examples"):
         task.n_examples("train")
 
@@ -505,13 +511,140 @@ def test_new_targets_of_a_table_are_by_the_scale_of_the_training(tmp_path, targe
         scale = restored.task.scales.targets
         expected = (np.array([[9], [1]]) - scale.mean) / scale.std
     np.testing.assert_allclose(batch.targets, expected, rtol=1e-5)
-    read = restored.task.new_examples(task_table(NEW_ROWS))
-    np.testing.assert_array_equal(batch.inputs, read.inputs)
+    read, _ = next(restored.task.new_examples(task_table(NEW_ROWS)).batches(9))
+    np.testing.assert_array_equal(batch.inputs, read)
 
 
 def task_table(columns):
     load = {name: functools.partial(np.array, columns[name]) for name in columns}
     return Table("the data", TableFormat(), load)
+
+
+RATE, N_STEPS = 8_000, 40
+
+
+def waves(folder, *names, rate=RATE, n=30):
+    """Writes recordings whose levels depend on their names."""
+    for name in names:
+        number = sum(name.encode()) % 99 + 1
+        # Two channels, which differ from each other and from step to step.
+        steps = np.tile([[1, 2], [3, 4]], (n * rate // RATE // 2, 1))
+        raw_sets.wav(folder / name, 100 * number + steps, rate=rate)
+    return folder
+
+
+def recordings_run(folder, **fields):
+    """A model of recordings that are not there any more."""
+    fields = {"sample_rate": RATE, "length": N_STEPS, "classes": ("hi", "lo")} | fields
+    task = AudioFolder(data_dir=str(folder / "gone"), **fields)
+    return Restored(Means(2), {}, task, TRAINING, 1)
+
+
+def read_samples(path):
+    return np.frombuffer(path.read_bytes()[44:], "<i2").reshape(-1, 2) / 2**15
+
+
+def test_new_recordings_are_predicted_by_their_names(tmp_path):
+    restored = recordings_run(tmp_path)
+    names = ["a.wav", "b, c.WAV", "hi/d.wav", "other/deep/e.wav"]
+    folder = waves(tmp_path / "new", *names)
+    waves(folder, "long.wav", n=200)
+    (folder / "README.txt").touch()
+    names = sorted([*names, "long.wav"])
+    # The first steps alone, and the mean of those that are there.
+    levels = [read_samples(folder / name)[:N_STEPS].mean() for name in names]
+    logits = np.array(levels)[:, None] * [1, 2]
+    expected = {"file": names, "prediction": np.full(len(names), "lo")}
+    expected |= class_columns(logits, ("hi", "lo"))
+    assert_table(predict(restored, folder), expected)
+    # Names that are not in UTF-8 are written as others are.
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.wav")
+    shutil.copy(folder / "a.wav", odd)
+    assert predict(restored, odd)["file"].tolist() == ["caf\\udce9.wav"]
+    # One file, by a batch of its own.
+    alone = predict(restored, str(folder / "hi" / "d.wav"))
+    row = names.index("hi/d.wav")
+    own = {name: values[row : row + 1] for name, values in expected.items()}
+    assert_table(alone, own | {"file": ["d.wav"]})
+
+
+def test_new_recordings_are_those_that_the_training_would_read(tmp_path):
+    folder = waves(tmp_path / "new", "hi/a.wav", "lo/b.wav", rate=3 * RATE)
+    waves(folder, "lo/c.wav", n=10)
+    restored = recordings_run(tmp_path)
+    own = dataclasses.replace(restored.task, data_dir=str(folder))
+    rows = np.arange(3)
+    expected, mask, _ = own._read(rows)
+    (read, read_mask), *more = restored.task.new_examples(str(folder)).batches(3)
+    np.testing.assert_array_equal(read, expected)
+    np.testing.assert_array_equal(read_mask, mask)
+    assert not more and mask.sum(1).tolist() == [30, 30, 10]
+    batch = whole_split(task_on(restored, folder))
+    np.testing.assert_array_equal(batch.inputs, expected)
+    np.testing.assert_array_equal(batch.mask, mask)
+    # Of the classes of the run, whatever classes the folder has.
+    assert batch.targets.tolist() == [0, 1, 1]
+    assert task_on(restored, folder).n_examples("test") == 3
+    lo = task_on(restored, waves(tmp_path / "only", "lo/a.wav"))
+    assert whole_split(lo).targets.tolist() == [1]
+
+
+def test_silent_recordings_are_named_in_one_line(tmp_path, caplog):
+    folder = waves(tmp_path / "new", "a.wav")
+    for name in ("b.wav", "c.wav", "d/e.wav"):
+        raw_sets.wav(folder / name, np.zeros(30))
+    table = predict(recordings_run(tmp_path), folder)
+    assert table["p(hi)"][1:] == pytest.approx([0.5] * 3)
+    lines = [line for line in caplog.messages if "silent" in line]
+    assert len(lines) == 1 and "3 of 4" in lines[0]
+    assert lines[0].endswith("b.wav, c.wav, d/e.wav")
+
+
+def test_new_images_are_predicted_by_their_names(tmp_path):
+    from PIL import Image
+
+    for i, name in enumerate(("a.png", "b.jpg")):
+        Image.new("L", (9, 7), 20 + 100 * i).save(tmp_path / name)
+    task = ImageFolder(
+        data_dir=str(tmp_path / "gone"), size=(3, 4), classes=("x", "y", "z")
+    )
+    restored = Restored(Means(3), {}, task, TRAINING, 1)
+    logits = np.array([20, 120])[:, None] / 255 * [1, 2, 3]
+    expected = {"file": ["a.png", "b.jpg"], "prediction": ["z", "z"]}
+    expected |= class_columns(logits, ("x", "y", "z"))
+    table = predict(restored, tmp_path)
+    assert list(table) == list(expected)
+    for name in ("p(x)", "p(y)", "p(z)"):
+        np.testing.assert_allclose(table[name], expected[name], atol=3e-3)
+
+
+def test_new_files_that_do_not_fit_are_refused(tmp_path):
+    restored = recordings_run(tmp_path)
+    folder = waves(tmp_path / "new", "hi/a.wav", "mid/b.wav", "mid/c.wav")
+    with refuses("data_dir", "'mid'", rule="hi, lo"):
+        task_on(restored, folder)
+    with refuses("data_dir", "a.wav", rule="per class"):
+        task_on(restored, folder / "hi/a.wav")
+    with refuses("data_dir", "none in", rule="folder of its class"):
+        task_on(restored, folder / "hi")
+    (tmp_path / "none" / "hi").mkdir(parents=True)
+    with refuses("data_dir", "none in", rule="hi, lo"):
+        task_on(restored, tmp_path / "none")
+    with refuses("data_dir", "no file", rule=".wav"):
+        predict(restored, tmp_path / "none")
+    with refuses("data", "nowhere", rule="exist", error=FileNotFoundError):
+        predict(restored, tmp_path / "nowhere")
+    with refuses("data", "in memory", rule="path"):
+        predict(restored, {"inputs": [1, 2]})
+    with refuses("data_dir", "2 channels", rule="a.wav"):
+        predict(recordings_run(tmp_path, channels=1), folder)
+    (folder / "bad.wav").write_text("no sound")
+    (folder / "empty.wav").touch()
+    (folder / "text.txt").write_text("x")
+    with refuses("data_dir", "empty.wav (empty)", rule="bad.wav (not in WAV format"):
+        predict(restored, folder)
+    with refuses("data_dir", "1 .txt", rule=".flac"):
+        predict(restored, folder / "text.txt")
 
 
 def test_new_examples_without_targets_are_refused_where_they_are_evaluated(tmp_path):

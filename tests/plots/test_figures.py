@@ -1,5 +1,7 @@
 """Figures against the data that they show."""
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.text import Text
@@ -282,6 +284,33 @@ def test_forecasts_have_dates_where_they_are_known():
     np.testing.assert_array_equal(predicted.get_xdata(), times[2:])
     figure.draw_without_rendering()
     assert "May" in figure.axes[0].xaxis.get_major_formatter().get_offset()
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "n"),
+    [
+        ("2023-10-20", "D", 150),
+        ("2024-02-27T05", "h", 9 * 24),
+        ("2024-03-01T21:17", "m", 30 * 60),
+    ],
+)
+def test_dates_neither_overlap_nor_repeat_the_year(first, step, n):
+    times = (np.datetime64(first, step) + np.arange(n)).astype("M8[us]")
+    found = {"first": np.array([n // 2]), "model": np.zeros((1, 9))}
+    errors = {"model": {"mae_by_step": [0.5] * 9, "r2_by_step": [None] * 9}}
+    words = {"name": "level", "title": "x"}
+    figure = plots.forecasts(np.arange(n), found, errors, **words, times=times)
+    figure.draw_without_rendering()
+    axis = figure.axes[0].xaxis
+    low, high = axis.get_view_interval()
+    ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    boxes = [tick.label1.get_window_extent() for tick in ticks]
+    assert len(boxes) >= 4
+    for one, other in itertools.pairwise(boxes):
+        assert one.x1 + 2 < other.x0
+    offset = axis.get_major_formatter().get_offset()
+    shown = [tick.label1.get_text() for tick in ticks] + [offset]
+    assert sum("202" in text for text in shown) == 1
 
 
 LONG = "electricity_transformer.py:model=s4d,size=large,window=336,horizon=96,seed=12"

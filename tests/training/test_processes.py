@@ -1,6 +1,7 @@
 """Two processes that train one run, as one process with all devices does."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -238,18 +239,27 @@ def test_run_continues_on_other_devices(tmp_path, before, after):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lost", [0, 1])
-def test_lost_process_ends_the_other_in_time(tmp_path, lost):
+@pytest.mark.parametrize(
+    ("lost", "number"),
+    # A process that is stopped is that of a host without connection.
+    [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)],
+)
+def test_lost_process_ends_the_other_in_time(tmp_path, lost, number):
     file, run = tmp_path / "experiment.py", tmp_path / "run"
     write_experiment(file, "digits", LONG, {})
     with Processes(file, run, "--heartbeat_timeout=10") as started:
         started.until(lambda: n_lines(run) > 3)
+        started.signal(lost, number)
+        assert not started.reached(lambda: False)  # Until one has ended.
         started.signal(lost, signal.SIGKILL)
         ended = started.ended(timeout_s=40)
     assert ended[lost].status == -signal.SIGKILL
     # By the error of a collective, or by JAX as it misses the other's heartbeats.
     assert ended[1 - lost].status in (2, -signal.SIGABRT)
-    assert "the same command continues" in ended[1 - lost].text.splitlines()[-1]
+    printed = ended[1 - lost].text.splitlines()
+    assert "the same command continues" in printed[-1]
+    # Neither errors of JAX nor its stack.
+    assert not [line for line in printed if re.match(r"[WEF]\d{4} | +@ |\*\*\*", line)]
 
 
 @pytest.mark.nightly

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.files import read_arrays
-from ssm_jax.tasks import base, order, user_files
+from ssm_jax.tasks import base, new_data, user_files
 from ssm_jax.tasks.series.columns import Table
 
 
@@ -96,22 +97,6 @@ class Scales(NamedTuple):
         return {name: s for name, s in self._asdict().items() if s is not None}
 
 
-class NewExamples(NamedTuple):
-    """Examples without targets, which a model predicts.
-
-    Attributes:
-      column: What their names are called.
-      names: Name of each example, or its index, ``(n,)``.
-      inputs: As those of a `Batch`, of all examples.
-      mask: As that of a `Batch`, or None.
-    """
-
-    column: str
-    names: np.ndarray
-    inputs: np.ndarray
-    mask: np.ndarray | None
-
-
 class Examples(NamedTuple):
     """All examples of a file.
 
@@ -174,7 +159,7 @@ class Examples(NamedTuple):
         return base.Batch(self.inputs[indices], self.targets[indices], loss_mask, mask)
 
 
-class ExamplesTask(order.FiniteTask):
+class ExamplesTask(new_data.NewDataTask):
     """A task on `Examples`, normalised by their train split or that of a training.
 
     Attributes:
@@ -191,30 +176,8 @@ class ExamplesTask(order.FiniteTask):
     def spec(self) -> base.TaskSpec:
         """The shapes and types of the batches."""
 
-    @abc.abstractmethod
-    def new_examples(self, data: str | Table | None = None) -> NewExamples:
-        """Reads examples of which no target is known.
-
-        Args:
-          data: A file, or its columns or arrays in memory, as the task reads them; no
-            target is read. None means the file of the task.
-
-        Raises:
-          FileNotFoundError: There is no such file.
-          ValueError: As for `batch`.
-        """
-
+    @override
     def on(self, data: str | Table) -> "ExamplesTask":
-        """Returns this task on other examples, with the statistics of its own.
-
-        Args:
-          data: A file, or its columns or arrays in memory, as the task reads them, with
-            their targets. All examples are of the test split.
-
-        Raises:
-          FileNotFoundError: There is no such file.
-          ValueError: As for `batch`.
-        """
         found = self._read_labelled(data)
         if not len(found.inputs):
             path = data.path if isinstance(data, Table) else data
@@ -314,12 +277,6 @@ class ExamplesTask(order.FiniteTask):
 def valid_steps(lengths: np.ndarray | None, length: int) -> np.ndarray | None:
     """Returns the mask of sequences of ``lengths`` steps, None if all are valid."""
     return None if lengths is None else np.arange(length) < lengths[..., None]
-
-
-def test_split(n: int) -> dict[str, np.ndarray]:
-    """Returns the indices of the examples of each split, where all are for testing."""
-    none = np.arange(0)
-    return {"train": none, "validation": none, "test": np.arange(n)}
 
 
 def drawn_splits(

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, user_files
+from ssm_jax.tasks import base, new_data, user_files
 from ssm_jax.tasks.arrays import checks, examples
 from ssm_jax.tasks.series.columns import Table
 
@@ -151,14 +151,18 @@ class ArrayTask(examples.ExamplesTask):
         return self._examples.take(split, indices, loss_mask, per_step=self.per_step)
 
     @override
-    def new_examples(self, data: str | Table | None = None) -> examples.NewExamples:
+    def new_examples(self, data: str | Table | None = None) -> new_data.NewExamples:
         file, path = _open(data or self._path())
         arrays = _arrays(self, file, path, ("inputs",))
         inputs = self.scales.apply_to_inputs(arrays["inputs"])
         if not len(inputs):
             raise ValueError(f"`file` must have examples, got none in {path}.")
         mask = examples.valid_steps(arrays.get("lengths"), self.length)
-        return examples.NewExamples("id", np.arange(len(inputs)), inputs, mask)
+        classes = None
+        if self.targets == "classification":
+            classes = self.classes or tuple(range(self.d_output))
+        batches = new_data.batches_of(inputs, mask)
+        return new_data.NewExamples("id", np.arange(len(inputs)), classes, batches)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes scales and classes, in values of JSON, for an export."""
@@ -184,7 +188,7 @@ class ArrayTask(examples.ExamplesTask):
         file, path = _open(data)
         arrays = _arrays(self, file, path, ("inputs", "targets"))
         inputs, targets = arrays["inputs"], arrays["targets"]
-        lengths, rows = arrays.get("lengths"), examples.test_split(len(inputs))
+        lengths, rows = arrays.get("lengths"), new_data.test_split(len(inputs))
         return examples.Examples(inputs, targets, lengths, self.length, rows)
 
     def _path(self):

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, user_files
+from ssm_jax.tasks import base, new_data, user_files
 from ssm_jax.tasks.arrays import examples
 from ssm_jax.tasks.series import columns
 
@@ -134,13 +134,14 @@ class LongTable(examples.ExamplesTask):
     @override
     def new_examples(
         self, data: str | columns.Table | None = None
-    ) -> examples.NewExamples:
+    ) -> new_data.NewExamples:
         table = _table(data or self._path())
         read = _sequences(self, table)
         names = table[self.example][read.first_rows]
         inputs = self.scales.apply_to_inputs(read.inputs)
         mask = examples.valid_steps(read.lengths, self.length)
-        return examples.NewExamples(self.example, names, inputs, mask)
+        batches = new_data.batches_of(inputs, mask)
+        return new_data.NewExamples(self.example, names, self.classes, batches)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes features, scales and classes, in values of JSON, for an export."""
@@ -161,7 +162,7 @@ class LongTable(examples.ExamplesTask):
         table = _table(data)
         read = _sequences(self, table)
         targets = _targets(self, table, read)
-        rows = examples.test_split(len(targets))
+        rows = new_data.test_split(len(targets))
         return examples.Examples(read.inputs, targets, read.lengths, self.length, rows)
 
     def _path(self):

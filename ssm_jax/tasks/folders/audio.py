@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
@@ -61,7 +60,8 @@ class AudioFolder(labelled_files.LabelledFiles):
     <ssm_jax.tasks.folders.labelled_files.LabelledFiles>` for when files are read.
 
     A recording whose samples are all equal is no error, as a class of silence may have
-    digital zeros; a warning names the first one of each folder.
+    digital zeros; a warning names the first one of each folder, and among new
+    recordings that are predicted all of them.
 
     Raises:
       FileNotFoundError: When files are needed, if the folder does not exist.
@@ -156,6 +156,10 @@ class AudioFolder(labelled_files.LabelledFiles):
         return f"{header.channels} channels, `channels` is {self.channels}"
 
     @override
+    def is_silent(self, steps: np.ndarray) -> bool:
+        return bool(np.ptp(steps, axis=0).max() == 0)
+
+    @override
     def read_steps(self, path: str, header: sound_files.Header) -> np.ndarray:
         # Imported on first use: the other tasks do not need it.
         from scipy import signal
@@ -167,12 +171,6 @@ class AudioFolder(labelled_files.LabelledFiles):
         # periods of the lower rate on each side.
         n = (length * down + 10 * max(up, down)) // up + 2
         samples = sound_files.read_samples(path, header, n)
-        if np.ptp(samples, axis=0).max() == 0:
-            labelled_files.warn_once(
-                f"{path} is silent in its first {length} steps; others in its folder "
-                "are not named",
-                key=("silent", os.path.dirname(path)),
-            )
         if self.channels is None:
             samples = samples.mean(1, keepdims=True)
         if up != down:

@@ -25,7 +25,7 @@ from absl import logging
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, check_fields
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base, new_data
 
 # Names of the subfolders of a folder that has its own splits.
 _SPLITS: dict[str, base.Split] = {
@@ -41,6 +41,7 @@ _SPLITS: dict[str, base.Split] = {
 _HIDDEN = ("thumbs.db", "desktop.ini", "__macosx")
 _CACHE = 2**28  # bytes of decoded examples
 _SHOWN = 3  # files in an error
+_SHOWN_SILENT = 20  # files of a prediction in a warning
 
 
 class File(NamedTuple):
@@ -64,7 +65,7 @@ class File(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelledFiles(order.FiniteTask):
+class LabelledFiles(new_data.NewDataTask):
     """Classification of files, the subfolder of each of which is its class.
 
     The folder is listed once per task, and the headers of its files are read once per
@@ -90,6 +91,8 @@ class LabelledFiles(order.FiniteTask):
     validation_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
     class_weight: Literal["balanced"] | None = None
+
+    in_folder: ClassVar[bool] = True
 
     what: ClassVar[str]
     """What the files are, in errors."""
@@ -143,6 +146,10 @@ class LabelledFiles(order.FiniteTask):
         """Returns why a file of this header does not fit the fields, else None."""
         return None
 
+    def is_silent(self, steps: np.ndarray) -> bool:
+        """Returns whether an example of these steps is to be named in a warning."""
+        return False
+
     @abc.abstractmethod
     def read_steps(self, path: str, header: Any) -> np.ndarray:
         """Reads an example, float32 ``(n, d_input)``, with ``n`` up to ``length``.
@@ -185,14 +192,111 @@ class LabelledFiles(order.FiniteTask):
     def select(
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        spec, rows = self.spec, self._rows[split][indices]
+        rows = self._rows[split][indices]
+        inputs, mask, silent = self._read(rows)
+        for file in silent:
+            warn_once(
+                f"{file.path} is silent in its first {self.spec.length} steps; others "
+                "in its folder are not named",
+                key=("silent", os.path.dirname(file.path)),
+            )
+        return base.Batch(inputs, self._labels[rows], loss_mask, mask)
+
+    @override
+    def new_examples(self, data: Any = None) -> new_data.NewExamples:
+        task = self if data is None else self._on_files(data, self._unlabelled(data))
+        _ = task.headers  # What is damaged is said before a model is compiled.
+        files = task.files
+
+        def batches(size: int) -> Iterator[new_data.Inputs]:
+            all_silent = []
+            for first in range(0, len(files), size):
+                rows = np.arange(first, min(first + size, len(files)))
+                inputs, mask, silent = task._read(rows)
+                all_silent += [file.name for file in silent]
+                yield inputs, mask
+            if all_silent:
+                shown = ", ".join(_shortened(all_silent, _SHOWN_SILENT))
+                steps = f"in the first {task.spec.length} steps"
+                logging.warning(
+                    "%d of %d are silent %s: %s",
+                    *(len(all_silent), len(files), steps, shown),
+                )
+
+        # Names that are not in UTF-8 can be written to a file, too.
+        shown = (file.name.encode(errors="backslashreplace") for file in files)
+        names = np.array([name.decode() for name in shown])
+        return new_data.NewExamples("file", names, self.class_names(), batches)
+
+    @override
+    def on(self, data: Any) -> "LabelledFiles":
+        classes, folder = self.class_names(), _path_of(data, self.what)
+        if not os.path.isdir(folder):
+            raise ValueError(
+                f"`data_dir` must be a folder with one folder of {self.what} per class "
+                f"to be evaluated, got {folder}; `ssm-jax predict` reads one file."
+            )
+        files, labels = _list_files(folder, self.suffixes(), self.what, classes)
+        if unknown := [label for label in labels if label not in classes]:
+            raise ValueError(
+                f"`data_dir` must have folders of the classes {', '.join(classes)}, "
+                f"got {', '.join(_shortened([*map(repr, unknown)], _SHOWN))} in "
+                f"{folder}; rename or remove what is none of them."
+            )
+        if not files:
+            raise ValueError(
+                f"`data_dir` must hold {self.what} in folders of the classes "
+                f"{', '.join(classes)}, got none in {folder}; put each file into the "
+                "folder of its class."
+            )
+        task = self._on_files(folder, files)
+        vars(task).update(_rows=new_data.test_split(len(files)))
+        _ = task.headers
+        return task
+
+    def _on_files(self, data, files):
+        """This task on other files, whose names say nothing of a split."""
+        classes = self.class_names()
+        task = dataclasses.replace(self, data_dir=str(data), classes=classes)
+        # In place of the cached property.
+        vars(task).update(_listing=(files, classes))
+        return task
+
+    def _unlabelled(self, data):
+        """The files of a folder, whatever its folders are, or one file."""
+        path, suffixes = _path_of(data, self.what), self.suffixes()
+        entries = [path]
+        if os.path.isdir(path):
+            entries = [entry.path for entry in _walk(path, ())]
+        read = [entry for entry in entries if _suffix(entry) in suffixes]
+        left_out = [entry for entry in entries if _suffix(entry) not in suffixes]
+        if not read:
+            raise ValueError(
+                f"`data_dir` must hold {self.what}, got {path} with {_count(left_out)};"
+                f" those of these extensions are read: {', '.join(sorted(suffixes))}."
+            )
+        if left_out:
+            warn_once(f"left out of {path}, as no {self.what}: {_count(left_out)}")
+        root = path if os.path.isdir(path) else os.path.dirname(path)
+        files = [
+            File(entry, _normal(Path(os.path.relpath(entry, root)).as_posix()), "",
+                 None, *_state(entry))
+            for entry in read
+        ]  # fmt: skip
+        return tuple(sorted(files, key=lambda file: file.name))
+
+    def _read(self, rows):
+        """The inputs and the mask of some of `files`, and which of them are silent."""
+        spec, silent = self.spec, []
         inputs = np.zeros((len(rows), spec.length, spec.d_input), np.float32)
         lengths = np.zeros(len(rows), np.int32)
         for i, row in enumerate(rows.tolist()):
             steps = self._cached_steps(row)
             inputs[i, : len(steps)], lengths[i] = steps, len(steps)
+            if self.is_silent(steps):
+                silent.append(self.files[row])
         mask = np.arange(spec.length) < lengths[:, None] if self.padded else None
-        return base.Batch(inputs, self._labels[rows], loss_mask, mask)
+        return inputs, mask, silent
 
     @property
     def padded(self) -> bool:
@@ -225,12 +329,10 @@ class LabelledFiles(order.FiniteTask):
 
     def refusal(self, causes: Mapping[str, str]) -> ValueError:
         """Returns one error for files that are bad, given what is bad by path."""
-        shown = [f"{path} ({why})" for path, why in [*causes.items()][:_SHOWN]]
-        more = len(causes) - len(shown)
-        shown += [f"{more} more"] if more else []
+        bad = [f"{path} ({why})" for path, why in causes.items()]
         return ValueError(
-            f"`data_dir` must hold whole {self.what}, got {', '.join(shown)}; repair "
-            "or remove them."
+            f"`data_dir` must hold whole {self.what}, got "
+            f"{', '.join(_shortened(bad, _SHOWN))}; repair or remove them."
         )
 
     @functools.cached_property
@@ -348,6 +450,16 @@ def _normal(name):
     Labels and splits must be the same on all of them.
     """
     return unicodedata.normalize("NFC", name)
+
+
+def _path_of(data, what):
+    """The path of other data, which are in files."""
+    if not isinstance(data, str | os.PathLike):
+        raise ValueError(
+            f"`data` must be a folder of {what}, or one of them, got columns or arrays "
+            "in memory; give a path."
+        )
+    return os.path.expanduser(os.fspath(data))
 
 
 def _list_files(
@@ -469,6 +581,16 @@ def _state(path):
 
 def _suffix(name):
     return os.path.splitext(name)[1].lower()
+
+
+def _shortened(words: Sequence[str], n: int) -> Sequence[str]:
+    """The first of some words, and how many more there are.
+
+    Example:
+      >>> _shortened(["a", "b", "c"], 2)
+      ['a', 'b', '1 more']
+    """
+    return words if len(words) <= n else [*words[:n], f"{len(words) - n} more"]
 
 
 def _count(names: Iterable[str]) -> str:
