@@ -129,7 +129,7 @@ def connect() -> None:
     _stop_watcher()
     _start_watcher(
         "error: all processes must run until the end, got {} that ended or was no "
-        "longer heard of; its own output may say why. Start all of them again: the same "
+        "longer heard of, see its own output; start all of them again, the same "
         "command continues after the last checkpoint."
     )
     if jax.process_count() > 1:

@@ -1,0 +1,163 @@
+r"""Do a few steps of state passing after training from zero states extend a model?
+
+    python -m experiments.longssm.state_passing --data_dir=FOLDER --workdir=runs/passing
+
+``FOLDER`` contains text files. An S5 and a Mamba of the size ``tiny`` of
+``experiments/longssm/text.py`` are trained on windows of 16 bytes:
+
+- ``zero``: each window from zero states;
+- ``carry``: from the final states of the window before;
+- ``passing``: a quarter of the steps more after ``zero``, each window from the final
+  states of an unrelated one;
+- ``control``: as many steps more after ``zero``, from zero states again.
+
+Each is measured by its perplexity on windows of several lengths from zero states, by
+how much the first bytes of a text still change the prediction after 64, and by the norm
+of its states after long texts beside that at the length of the training. The same
+command continues an interrupted one; runs in the record,
+``experiments/benchmarks/state_passing.json``, are not repeated.
+
+Source: Buitrago and Gu, arXiv 2507.02782, 2025, whose models are larger and trained on
+2,048 tokens.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from experiments.records import BENCHMARKS, experiment_config
+from ssm_jax.cli import app, tables
+from ssm_jax.config import Config
+from ssm_jax.evaluation import evaluate_lengths, evaluate_memory
+from ssm_jax.files import write_text
+from ssm_jax.training import environment, train
+
+RECORD = BENCHMARKS / "state_passing.json"
+EXPERIMENT = "longssm/text:model={model},length=16,state_init={state_init},size=tiny"
+MODELS, SEEDS = ("s5", "mamba"), 3
+STATE_INITS = {
+    "zero": "zero",
+    "carry": "carry",
+    "passing": "state_passing",
+    "control": "zero",
+}
+"""The initial states of each run."""
+CONTINUED = ("passing", "control")
+"""Runs that go on after ``zero``."""
+LENGTHS = (16, 128, 1024, 32_768)
+
+
+def runs() -> Iterator[dict[str, Any]]:
+    """Yields the model, the seed and the name of each run."""
+    for model in MODELS:
+        for seed in range(SEEDS):
+            for name in STATE_INITS:
+                yield {"model": model, "seed": seed, "run": name}
+
+
+def config_of(run: dict[str, Any], data_dir: str, zero: Path) -> Config:
+    """Returns the config of a run.
+
+    Args:
+      run: One of `runs`.
+      data_dir: Directory of the texts.
+      zero: Work dir of the run ``zero`` of the same model and seed.
+    """
+    choices = {"model": run["model"], "state_init": STATE_INITS[run["run"]]}
+    config = experiment_config(EXPERIMENT.format(**choices))
+    config.task.data_dir = data_dir
+    config.training.seed = run["seed"]
+    if run["run"] in CONTINUED:
+        steps = config.training.steps // 4
+        config.training.update(
+            steps=steps, evaluate_every=steps, init_from=str(zero.resolve())
+        )
+        config.optimizer.update(schedule_steps=steps, warmup_steps=steps // 10)
+    return config
+
+
+def measure(run: dict[str, Any], data_dir: str, folder: Path) -> dict[str, Any]:
+    """Trains a run, or continues it, and measures it.
+
+    Args:
+      run: One of `runs`.
+      data_dir: Directory of the texts.
+      folder: Directory of all work dirs.
+
+    Returns:
+      The run with its ``steps``; the perplexities by length from zero states, and how
+      it ``extends``; ``remembrance``, the change of the prediction without the first
+      eighth of 64 bytes; and ``growth``, the norm of the states after the longest text
+      by that at the length of the training, the largest of all layers.
+    """
+    names = {
+        name: folder / f"{run['model']}-{name}-{run['seed']}" for name in STATE_INITS
+    }
+    workdir, config = names[run["run"]], config_of(run, data_dir, names["zero"])
+    train(config, str(workdir))
+    rows = [
+        row
+        for row in evaluate_lengths(workdir, LENGTHS, split="test", data_dir=data_dir)
+        if row["window_state"] == "zero"
+    ]
+    memory = evaluate_memory(workdir, LENGTHS, split="test", data_dir=data_dir)
+    at = memory["starts"].index(memory["length"] // 8)
+    return {
+        **run,
+        "steps": config.training.steps,
+        "perplexity": {str(row["length"]): row["perplexity"] for row in rows},
+        "extends": rows[0]["extends"],
+        "remembrance": memory["effective_remembrance"][at],
+        "growth": max(
+            state["norm"][-1] / state["norm"][0] for state in memory["states"]
+        ),
+    }
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("data_dir", None, "Directory of the texts.", required=True)
+    flags.DEFINE_string("workdir", None, "Directory of the work dirs.", required=True)
+
+
+def main(argv):
+    """Does the runs that the record lacks, and prints all of them."""
+    del argv
+    values, rows = flags.FLAGS, []
+    if RECORD.exists():
+        rows = json.loads(RECORD.read_text())["rows"]
+    here = environment()
+    for run in runs():
+        if any(run.items() <= row.items() for row in rows):
+            continue
+        logging.info("%s", run)
+        row = measure(run, values.data_dir, Path(values.workdir))
+        rows.append(row | {"commit": here["commit"]})
+        # After each run: an interrupted program keeps what it has measured.
+        write_text(RECORD, json.dumps(here | {"rows": rows}, indent=2) + "\n")
+    print(tables.markdown([[*COLUMNS], *map(cells, rows)]))
+
+
+COLUMNS = {
+    "model": lambda row: row["model"],
+    "run": lambda row: row["run"],
+    "seed": lambda row: str(row["seed"]),
+    "perplexity at 16": lambda row: f"{row['perplexity']['16']:.2f}",
+    "at 32,768": lambda row: f"{row['perplexity']['32768']:.2f}",
+    "remembrance": lambda row: f"{row['remembrance']:.3f}",
+    "growth": lambda row: f"{row['growth']:.2f}",
+}
+"""What the page shows of a row."""
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """Returns the cells of a row."""
+    return [show(row) for show in COLUMNS.values()]
+
+
+if __name__ == "__main__":
+    app.run(main, define_flags)

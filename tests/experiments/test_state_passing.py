@@ -1,0 +1,62 @@
+"""State passing after training: the runs, and what is measured of them."""
+
+import json
+
+import pytest
+
+from experiments.longssm import state_passing
+from experiments.longssm.state_passing import config_of, measure, runs
+from experiments.records import experiment_config
+from ssm_jax.training import WorkDir
+from tests.tasks.raw_sets import novels
+
+
+def test_runs_differ_in_their_initial_states_and_in_where_they_begin(tmp_path):
+    found = {
+        run["run"]: config_of(run, "texts", tmp_path / "zero").training
+        for run in runs()
+        if (run["model"], run["seed"]) == ("mamba", 1)
+    }
+    kinds = {name: training.initial_state for name, training in found.items()}
+    assert kinds == state_passing.STATE_INITS
+    assert {training.seed for training in found.values()} == {1}
+    begins = {name: training.init_from for name, training in found.items()}
+    continued = str(tmp_path / "zero")
+    assert begins == {
+        "zero": None,
+        "carry": None,
+        "passing": continued,
+        "control": continued,
+    }
+    assert found["passing"].steps == found["control"].steps == found["zero"].steps // 4
+
+
+@pytest.mark.full
+def test_continued_run_is_measured_after_the_one_that_it_continues(
+    tmp_path, monkeypatch
+):
+    def tiny(name):
+        config = experiment_config(name)
+        config.model.encoder.d_model = 8
+        config.training.update(steps=4, batch_size=8, evaluate_every=4)
+        config.training.evaluation_batches = 1
+        return config
+
+    monkeypatch.setattr(state_passing, "experiment_config", tiny)
+    monkeypatch.setattr(state_passing, "LENGTHS", (16, 32, 64))
+    (tmp_path / "texts").mkdir()
+    for name in ("train", "validation", "test"):
+        novels(tmp_path / "texts" / name, 40)
+    zero = {"model": "s5", "seed": 0, "run": "zero"}
+    rows = [
+        measure(zero | {"run": name}, str(tmp_path / "texts"), tmp_path / "runs")
+        for name in ("zero", "passing")
+    ]
+    assert [row["steps"] for row in rows] == [4, 1]
+    for row in rows:
+        assert [*row["perplexity"]] == ["16", "32", "64"]
+        assert 0 <= row["remembrance"] <= 1
+        assert row["growth"] > 0
+    assert json.dumps(rows)
+    work = WorkDir(tmp_path / "runs/s5-passing-0")
+    assert work.config().training.init_from == str(tmp_path / "runs/s5-zero-0")
