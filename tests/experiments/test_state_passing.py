@@ -31,7 +31,7 @@ def test_runs_differ_in_their_initial_states_and_in_where_they_begin(tmp_path):
     assert found["passing"].steps == found["control"].steps == found["zero"].steps // 4
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_continued_run_is_measured_after_the_one_that_it_continues(
     tmp_path, monkeypatch
 ):
