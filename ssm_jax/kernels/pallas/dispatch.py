@@ -99,7 +99,8 @@ def matrix() -> Any:
     Raises:
       ValueError: There is a GPU, but no kernel for it.
     """
-    if on_gpu(needs=(0, 10)):
+    # It is compiled by Triton, not by Mosaic as the others.
+    if on_gpu(oldest_jax=(0, 10)):
         from ssm_jax.kernels.pallas import matrix_gpu
 
         return matrix_gpu
@@ -108,8 +109,11 @@ def matrix() -> Any:
     return matrix_tpu
 
 
-def on_gpu(*, needs: tuple[int, int] = (0, 11)) -> bool:
+def on_gpu(*, oldest_jax: tuple[int, int] = (0, 11)) -> bool:
     """Returns whether the kernels for GPUs are evaluated.
+
+    Args:
+      oldest_jax: The oldest version of JAX that has what the kernel needs.
 
     Raises:
       ValueError: There is a GPU, but no kernel for it or for this version of JAX.
@@ -117,10 +121,11 @@ def on_gpu(*, needs: tuple[int, int] = (0, 11)) -> bool:
     platform = target_platform()
     if platform not in ("gpu", "cuda", "rocm"):
         return False
-    if platform == "rocm" or jax.__version_info__ < needs:
+    if platform == "rocm" or jax.__version_info__ < oldest_jax:
+        oldest = ".".join(map(str, oldest_jax))
         raise ValueError(
             f"`method` must not be 'pallas' for {platform} with JAX {jax.__version__}; "
-            "its kernels need CUDA and JAX 0.11, or use 'auto'."
+            f"its kernels need CUDA and JAX {oldest}, or use 'auto'."
         )
     return True
 

@@ -47,6 +47,22 @@ class Seen(NamedTuple):
     across: Any
 
 
+class Bad(NamedTuple):
+    """Which rows of arrays have a number that is not finite, 1 or 0.
+
+    Attributes:
+      q: Of the queries, ``(c, 1)``.
+      k: Of the keys, ``(c, 1)``.
+      v: Of the values of each head, ``(c, 1)``.
+      states: Of the state of each head before the chunk, ``(1, 1)``.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    states: Any
+
+
 class OfValues(NamedTuple):
     """Marks of a head of values, 1 or 0.
 
@@ -98,43 +114,43 @@ def seen_steps(size: int, resets: Array | None) -> Seen:
     )
 
 
-def find_not_finite(
-    head: Head, states: Sequence[Array], seen: Seen, valid: Array | None
-) -> tuple[list[jax.Array], Marks]:
-    """Finds what is not finite and what it reaches.
+def find_bad(head: Head, states: Sequence[Array]) -> Bad:
+    """Returns what is not finite in a head of keys and in the states before a chunk."""
+    of_states = [jnp.max(_bad(state), 0, keepdims=True) for state in states]
+    return Bad(_bad(head.q), _bad(head.k), [*map(_bad, head.v)], of_states)
+
+
+def find_reached(
+    bad: Bad, decays: Sequence[Array] | None, seen: Seen, valid: Array | None
+) -> Marks:
+    """Returns the marks of a chunk.
 
     Args:
-      head: A head of keys and its values.
-      states: State of each of them before the chunk, ``(k, v)``.
-      seen: What its steps see.
+      bad: What is not finite.
+      decays: Log decays of each head of values, ``(1, c)``, or None.
+      seen: What the steps see.
       valid: 1 at valid steps, else 0, ``(1, c)``. None: all are.
-
-    Returns:
-      The states, with zeros for those that are not finite, and the marks.
     """
-    padding, padding_row = 0, 0
+    padding, padding_row, values = 0, 0, []
     if valid is not None:
         padding_row = 1 - valid
         padding = _column(padding_row)
-    bad_q, bad_k, finite, values = _bad(head.q), _bad(head.k), [], []
-    for i, (v, state) in enumerate(zip(head.v, states, strict=True)):
-        bad_v, before = _bad(v), jnp.max(_bad(state), 0, keepdims=True)
-        bad, decay = _row(jnp.maximum(bad_k, bad_v)), None
-        if head.decay is not None:
+    for i, (bad_v, before) in enumerate(zip(bad.v, bad.states, strict=True)):
+        row, decay = _row(jnp.maximum(bad.k, bad_v)), None
+        if decays is not None:
             # The smallest of them may be -inf.
-            bad_decay = jnp.where(head.decay[i] < jnp.inf, 0, 1).astype(bad.dtype)
-            bad = jnp.maximum(bad, bad_decay)
+            bad_decay = jnp.where(decays[i] < jnp.inf, 0, 1).astype(row.dtype)
+            row = jnp.maximum(row, bad_decay)
             decay = jnp.maximum(bad_decay, padding_row)
         # Nothing reads what is not finite at padding.
-        bad = bad * (1 - padding_row)
-        reached = jnp.max(jnp.where(seen.steps, bad, 0), 1, keepdims=True)
-        finite.append(_zero_where(before, state))
+        row = row * (1 - padding_row)
+        reached = jnp.max(jnp.where(seen.steps, row, 0), 1, keepdims=True)
         if seen.before is not None:
             before = jnp.where(seen.before, before, 0)
         reached, v_zero = jnp.maximum(reached, before), jnp.maximum(bad_v, padding)
-        of_outputs, after = jnp.maximum(reached, bad_q), _last_row(reached)
+        of_outputs, after = jnp.maximum(reached, bad.q), _last_row(reached)
         values.append(OfValues(v_zero, decay, of_outputs, after))
-    return finite, Marks(bad_q, jnp.maximum(bad_k, padding), values)
+    return Marks(bad.q, jnp.maximum(bad.k, padding), values)
 
 
 def evaluate(
@@ -154,13 +170,13 @@ def evaluate(
     """
     dtype, (step, other) = states[0].dtype, _indices(len(head.q))
     dot = partial(_dot, precision)
-    q = _zero_where(marks.q, head.q.astype(dtype))
-    k = _zero_where(marks.k, head.k.astype(dtype))
+    q = zero_where(marks.q, head.q.astype(dtype))
+    k = zero_where(marks.k, head.k.astype(dtype))
     products = jnp.where(seen.steps, dot(q, k, 1, 1), 0)
     k_after = k if seen.after is None else jnp.where(seen.after, k, 0)
     outputs, after = [], []
     for i, (flags, state) in enumerate(zip(marks.values, states, strict=True)):
-        v = _zero_where(flags.v, head.v[i].astype(dtype))
+        v = zero_where(flags.v, head.v[i].astype(dtype))
         scores, reading, written, left = products, q, v, state
         if head.decay is not None:
             decay = jnp.maximum(head.decay[i], LOG_DECAY_MIN)
@@ -216,7 +232,8 @@ def _bad(x):
     return jnp.max(jnp.where(x < jnp.inf, 0.0, 1.0), 1, keepdims=True)
 
 
-def _zero_where(flags, x):
+def zero_where(flags: Array, x: Array) -> jax.Array:
+    """Returns 0 where flags, which are broadcast, are 1, else ``x``."""
     return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, 0, x)
 
 

@@ -1,7 +1,7 @@
 """The recurrence of matrices for GPUs, chunk by chunk, by the Triton of Pallas.
 
-A program evaluates a head of values of a sequence. Its state stays in registers from
-one chunk to the next.
+A program evaluates a head of values of a sequence. Its state stays on the chip from one
+chunk to the next.
 """
 
 from functools import partial
@@ -11,36 +11,44 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
-    find_not_finite,
+    find_bad,
+    find_reached,
     mark,
     mark_dependent,
     seen_steps,
+    zero_where,
 )
-from ssm_jax.kernels.pallas.tpu import round_up, shaped
+from ssm_jax.kernels.pallas.tpu import shaped
 from ssm_jax.kernels.platforms import target_platform
 
-# Most steps of a chunk.
-_STEPS = 64
+# Steps of a chunk. With twice as many, twice as many registers are spilled.
+_STEPS = 32
+
+# Most entries of a key or of a value, so that a chunk fits on the chip.
+_ENTRIES = 128
 
 # Fewest rows and columns of a product of matrices.
 _ROWS = 16
-_OPTIONS = {"num_warps": 8, "num_stages": 1}
-_PREC = jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3
+
+# Warps of a program: a state of 128 x 128 is in 64 registers of each thread.
+_WARPS = 8
+
+# As accurate as float32: of three parts in bfloat16 of each number, six products.
+_PRECISION = jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X6
 
 
 def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
-    """Returns ``(o, last, starts)`` like `ssm_jax.kernels.pallas.matrix_tpu.forward`."""
+    """Returns ``(o, last, starts)``, as the kernel for TPUs does."""
     blocks = _Blocks(q, v, state.dtype)
 
     def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
         def chunk(n, state):
             if starts is not None:
-                blocks.store_state(starts.at[n], state)
-            head, seen, states, marks = blocks.chunk(
+                blocks.store_state(starts, state, n)
+            head, states, seen, marks = blocks.chunk(
                 n, q, k, v, decay, reset, valid, state
             )
             (y,), (after,) = blocks.evaluate(head, states, seen=seen, marks=marks)
@@ -72,8 +80,8 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
 
         def chunk(n, of_after):
             n = blocks.count - 1 - n
-            before = blocks.load_state(starts.at[n])
-            head, seen, states, marks = blocks.chunk(
+            before = blocks.load_state(starts, n)
+            head, states, seen, marks = blocks.chunk(
                 n, q, k, v, decay, reset, valid, before
             )
             (flags,) = marks.values
@@ -89,11 +97,12 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             blocks.store_keys(of_k, n, of_head.k)
             blocks.store_values(of_v, n, of_head.v[0])
             if of_decay is not None:
-                blocks.store_row(of_decay, n, of_head.decay[0])
+                blocks.store_numbers(of_decay, n, of_head.decay[0])
             return of_before
 
-        gradient = blocks.load_state(of_last)
-        blocks.store_state(of_state, jax.lax.fori_loop(0, blocks.count, chunk, gradient))
+        of_last = blocks.load_state(of_last)
+        of_first = jax.lax.fori_loop(0, blocks.count, chunk, of_last)
+        blocks.store_state(of_state, of_first)
 
     parts = blocks.parts_shape
     decays = None if log_decay is None else shaped(starts, log_decay.shape)
@@ -128,49 +137,59 @@ class _Blocks:
     """The arrays of a head of values, and their chunks.
 
     Attributes:
+      size: Number of steps of a chunk, ``c``.
       count: Number of chunks.
-      shared: Heads of values that share one of keys.
+      shared: Number of heads of values that share one of keys.
+      evaluate: Evaluates a chunk, in at least float32.
+      keys: Blocks of ``(b, l, g, k)``: all steps of a head, of a power of two entries.
+      parts: Blocks of ``(b, l, h, k)``, of each head of values.
+      values: Blocks of ``(b, l, h, v)``.
+      decays: Blocks of ``(b, l, h)``.
+      state: Blocks of ``(b, h, k, v)``.
+      starts: Blocks of ``(b, chunks, h, k, v)``.
     """
 
     def __init__(self, q, v, dtype):
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
+        if max(d_key, d_value) > _ENTRIES:
+            raise ValueError(
+                f"`method` must not be 'pallas' on a GPU for heads of {d_key} x "
+                f"{d_value} entries, got 'pallas'; its kernel has at most {_ENTRIES} of "
+                "a key and of a value, or use 'auto' or 'chunked'."
+            )
         self._length, self._d_key, self._d_value = length, d_key, d_value
-        size = self._size = min(_STEPS, max(_ROWS, pl.next_power_of_2(length)))
-        keys, values = (
-            max(_ROWS, pl.next_power_of_2(width)) for width in (d_key, d_value)
-        )
-        self._keys, self._values = keys, values
-        self.count, self.shared = pl.cdiv(length, size), heads // groups
+        self.size = min(_STEPS, _padded(length))
+        self._keys, self._values = _padded(d_key), _padded(d_value)
+        self.count, self.shared = pl.cdiv(length, self.size), heads // groups
         self._grid = heads, b
-        steps = self.count * size
+        steps, state = self.count * self.size, (self._keys, self._values)
 
         def group(j):
             return jax.lax.div(j, self.shared)
 
-        self.keys = pl.BlockSpec(
-            (None, steps, None, keys), lambda j, i: (i, 0, group(j), 0)
-        )
-        self.parts = pl.BlockSpec((None, steps, None, keys), lambda j, i: (i, 0, j, 0))
-        self.values = pl.BlockSpec(
-            (None, steps, None, values), lambda j, i: (i, 0, j, 0)
-        )
+        of_keys = None, steps, None, self._keys
+        self.keys = pl.BlockSpec(of_keys, lambda j, i: (i, 0, group(j), 0))
+        self.parts = pl.BlockSpec(of_keys, lambda j, i: (i, 0, j, 0))
+        of_values = None, steps, None, self._values
+        self.values = pl.BlockSpec(of_values, lambda j, i: (i, 0, j, 0))
         self.decays = pl.BlockSpec((None, steps, None), lambda j, i: (i, 0, j))
         self._flags = pl.BlockSpec((None, steps), lambda j, i: (i, 0))
-        self.state = pl.BlockSpec(
-            (None, None, keys, values), lambda j, i: (i, j, 0, 0)
-        )
+        self.state = pl.BlockSpec((None, None, *state), lambda j, i: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
-            (None, self.count, None, keys, values), lambda j, i: (i, 0, j, 0, 0)
+            (None, self.count, None, *state), lambda j, i: (i, 0, j, 0, 0)
         )
         self.parts_shape = b, length, heads, d_key
         self.starts_shape = b, self.count, heads, d_key, d_value
         self._interpreted = target_platform() not in ("gpu", "cuda")
         precision = jax.lax.Precision.HIGHEST
+        # Of float64, and where the kernel is interpreted, as it is.
         if dtype == jnp.float32 and not self._interpreted:
-            precision = _PREC
+            precision = _PRECISION
         self.evaluate = partial(evaluate, precision=precision)
 
     def operands(self, q, k, v, log_decay, reset, mask):
+        """Returns the operands of both passes with their specs."""
+
         def numbers(flags):
             return None if flags is None else flags.astype(jnp.float32)
 
@@ -183,87 +202,101 @@ class _Blocks:
             (numbers(mask), self._flags),
         ]
 
-    def chunk(self, n, q, k, v, decay, reset, valid, state):
-        """Returns the head of a chunk, what its steps see, and what is not finite."""
-        head = Head(
-            self.load_keys(q, n),
-            self.load_keys(k, n),
-            [self.load_values(v, n)],
-            None if decay is None else [self._load_row(decay, n)],
-        )
-        seen = seen_steps(self._size, self._load_row(reset, n))
-        valid = self._load_row(valid, n)
-        states, marks = find_not_finite(head, [state], seen, valid)
-        return head, seen, states, marks
-
-    def load_keys(self, ref, n):
-        return _load(*self._steps(ref, n, self._d_key))
-
-    def load_values(self, ref, n):
-        return _load(*self._steps(ref, n, self._d_value))
-
-    def store_keys(self, ref, n, x):
-        _store(*self._steps(ref, n, self._d_key), x)
-
-    def store_values(self, ref, n, x):
-        _store(*self._steps(ref, n, self._d_value), x)
-
-    def load_state(self, ref):
-        return _load(*self._entries(ref))
-
-    def store_state(self, ref, x):
-        _store(*self._entries(ref), x)
-
-    def _load_row(self, ref, n):
-        """Returns numbers of steps as ``(1, c)``, or None."""
-        if ref is not None:
-            return _load(*self._numbers(ref, n))[None]
-
-    def store_row(self, ref, n, x):
-        _store(*self._numbers(ref, n), x.reshape(self._size))
-
-    def _steps(self, ref, n, width):
-        sizes = self._size, ref.shape[-1]
-        part = ref.at[pl.ds(n * self._size, self._size), :]
-        return part, _within(sizes, (n * self._size, 0), (self._length, width))
-
-    def _numbers(self, ref, n):
-        first = n * self._size
-        return ref.at[pl.ds(first, self._size)], _within(
-            (self._size,), (first,), (self._length,)
-        )
-
-    def _entries(self, ref):
-        return ref, _within(ref.shape, (0, 0), (self._d_key, self._d_value))
-
     def call(self, kernel, operands, results):
+        """Calls a kernel for each head of values of each sequence."""
+
         def of_leaves(pairs):
             return [
                 jax.tree.map(lambda _, spec=spec: spec, tree) for tree, spec in pairs
             ]
 
-        outputs = pl.pallas_call(
+        return pl.pallas_call(
             kernel,
             grid=self._grid,
             in_specs=of_leaves(operands),
             out_specs=of_leaves(results),
             out_shape=[tree for tree, _ in results],
-            compiler_params=plgpu.CompilerParams(**_OPTIONS),
+            compiler_params=plgpu.CompilerParams(num_warps=_WARPS, num_stages=1),
             interpret=self._interpreted,
         )(*(tree for tree, _ in operands))
-        return outputs
+
+    def chunk(self, n, q, k, v, decay, reset, valid, state):
+        """Returns a head, its states, zero if not finite, what is seen, and marks."""
+        decay = self._load_numbers(decay, n)
+        head = Head(
+            _load(*self._steps(q, n, self._d_key)),
+            _load(*self._steps(k, n, self._d_key)),
+            [self.load_values(v, n)],
+            None if decay is None else [decay],
+        )
+        seen = seen_steps(self.size, self._load_numbers(reset, n))
+        bad = find_bad(head, [state])
+        marks = find_reached(bad, head.decay, seen, self._load_numbers(valid, n))
+        return head, [zero_where(bad.states[0], state)], seen, marks
+
+    def store_keys(self, ref, n, x):
+        """Writes numbers of the keys of a chunk, ``(c, k)``."""
+        _store(*self._steps(ref, n, self._d_key), x)
+
+    def load_values(self, ref, n):
+        """Returns numbers of the values of a chunk, ``(c, v)``, 0 after the end."""
+        return _load(*self._steps(ref, n, self._d_value))
+
+    def store_values(self, ref, n, x):
+        """Writes what `load_values` reads."""
+        _store(*self._steps(ref, n, self._d_value), x)
+
+    def store_numbers(self, ref, n, x):
+        """Writes numbers of the steps of a chunk, ``(1, c)``."""
+        _store(*self._numbers(ref, n), x.reshape(self.size))
+
+    def load_state(self, ref, *chunk):
+        """Returns a state, of a chunk if there are several."""
+        return _load(*self._entries(ref, chunk))
+
+    def store_state(self, ref, x, *chunk):
+        """Writes what `load_state` reads."""
+        _store(*self._entries(ref, chunk), x)
+
+    def _load_numbers(self, ref, n):
+        return None if ref is None else _load(*self._numbers(ref, n))[None]
+
+    def _steps(self, ref, n, width):
+        sizes, first = (self.size, ref.shape[-1]), n * self.size
+        mask = _before(sizes, 0, first, self._length, self._length % self.size == 0)
+        mask = _both(mask, _before(sizes, 1, 0, width, width == sizes[1]))
+        return ref.at[pl.ds(first, self.size), :], mask
+
+    def _numbers(self, ref, n):
+        sizes, first = (self.size,), n * self.size
+        mask = _before(sizes, 0, first, self._length, self._length % self.size == 0)
+        return ref.at[pl.ds(first, self.size)], mask
+
+    def _entries(self, ref, chunk):
+        sizes = self._keys, self._values
+        ends = self._d_key, self._d_value
+        rows, columns = (
+            _before(sizes, axis, 0, ends[axis], ends[axis] == sizes[axis])
+            for axis in (0, 1)
+        )
+        return ref.at[(*chunk, slice(None), slice(None))], _both(rows, columns)
 
 
-def _within(sizes, first, ends):
-    """Returns which entries of a block are before the ends of their axes, or None."""
-    mask = None
-    for axis, (start, end) in enumerate(zip(first, ends, strict=True)):
-        if isinstance(start, int) and end == sizes[axis]:
-            continue
-        index = jax.lax.broadcasted_iota(jnp.int32, sizes, axis)
-        inside = start + index < end
-        mask = inside if mask is None else mask & inside
-    return mask
+def _padded(size):
+    return max(_ROWS, pl.next_power_of_2(size))
+
+
+def _before(sizes, axis, first, end, every):
+    """Returns which entries of a block are before the end of an axis; None: all are."""
+    if every:
+        return None
+    return first + jax.lax.broadcasted_iota(jnp.int32, sizes, axis) < end
+
+
+def _both(mask, other):
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
 
 
 def _load(ref, mask):

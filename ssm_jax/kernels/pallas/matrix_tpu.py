@@ -17,10 +17,12 @@ from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
-    find_not_finite,
+    find_bad,
+    find_reached,
     mark,
     mark_dependent,
     seen_steps,
+    zero_where,
 )
 from ssm_jax.kernels.pallas.tpu import call, round_up, shaped
 
@@ -67,7 +69,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.value_heads(i)
             before = [last[0, n] for n in rows]
-            states, marks = find_not_finite(head, before, seen, _numbers(valid))
+            states, marks = _find(head, before, seen, _numbers(valid))
             of_head, states = _evaluate(head, states, seen=seen, marks=marks)
             for n, y, after, flags in zip(
                 rows, of_head, states, marks.values, strict=True
@@ -109,7 +111,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.value_heads(i)
             before = [starts[0, 0, n] for n in rows]
-            states, marks = find_not_finite(head, before, seen, _numbers(valid))
+            states, marks = _find(head, before, seen, _numbers(valid))
             of_after = [of_state[0, n] for n in rows]
             of_results = (
                 [
@@ -307,6 +309,14 @@ def _splits(groups, shared, d_key, d_value):
             if heads * entries <= _ENTRIES:
                 break
     return splits
+
+
+def _find(head, states, seen, valid):
+    """Returns states with zeros for those that are not finite, and the marks."""
+    bad = find_bad(head, states)
+    pairs = zip(bad.states, states, strict=True)
+    states = [zero_where(flags, state) for flags, state in pairs]
+    return states, find_reached(bad, head.decay, seen, valid)
 
 
 def _numbers(of_steps):
