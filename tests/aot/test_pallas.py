@@ -20,7 +20,7 @@ def run(target, *command, by_triton=False):
     if missing := aot.missing_packages(device.platform):
         pytest.skip(f"{', '.join(missing)} not installed: extra [compile]")
     if device.platform == "cuda" and by_triton != (jax.__version_info__ < (0, 11)):
-        # From JAX 0.11 on Triton compiles for the GPU that is there, or an abstract one.
+        # From JAX 0.11 on Triton asks for a GPU, which may be an abstract one.
         pytest.skip("by Mosaic kernels need JAX 0.11, by Triton an older one")
     # The flags of the tests are those of the CPU, and JAX is used here already.
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

@@ -162,7 +162,7 @@ def on_gpu(monkeypatch):
 
 @pytest.fixture(params=["tpu", "gpu"])
 def each_kernel(request):
-    """Evaluates by the kernel for TPUs, which a CPU interprets, and by that for GPUs."""
+    """Evaluates by the kernels for TPUs and for GPUs, which a CPU interprets."""
     if request.param == "gpu":
         request.getfixturevalue("on_gpu")
 

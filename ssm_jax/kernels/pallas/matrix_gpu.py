@@ -154,8 +154,8 @@ class _Blocks:
         if max(d_key, d_value) > _ENTRIES:
             raise ValueError(
                 f"`method` must not be 'pallas' on a GPU for heads of {d_key} x "
-                f"{d_value} entries, got 'pallas'; its kernel has at most {_ENTRIES} of "
-                "a key and of a value, or use 'auto' or 'chunked'."
+                f"{d_value} entries, got 'pallas'; its kernel has at most {_ENTRIES} "
+                "of a key and of a value, or use 'auto' or 'chunked'."
             )
         self._length, self._d_key, self._d_value = length, d_key, d_value
         self.size = min(_STEPS, _padded(length))
