@@ -77,7 +77,8 @@ def test_kernel_of_matrices_for_gpus_moves_little_more_than_it_must(tmp_path):
     for row in rows:
         # The value writes no states of chunks; the gradient has twice as many chunks.
         assert row["ratio"] < (0.9 if row["pass"] == "value" else 1.4)
-        assert row["spilled_bytes"] is not None
+        # Of a thread; that of heads of 128 entries spills most.
+        assert row["spilled_bytes"] < (512 if row["pass"] == "value" else 6000)
 
 
 @pytest.mark.nightly
