@@ -7,6 +7,7 @@ The extra ``[compile]`` must be installed, for the kernels of GPUs in Pallas wit
 import math
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -315,14 +316,15 @@ def matrix_cost_rows(
     Args:
       length: Number of steps.
       target: Text of a target of `ssm_jax.aot`.
-      methods: Methods; the kernel in Pallas is compiled for TPUs alone, for which
-        ``"pallas"`` alone is compiled far faster.
+      methods: Methods; for a TPU ``"pallas"`` alone is compiled far faster.
 
     Yields:
       A row for each kind of decay and size of 16 heads in 8 sequences, of the values
       and of the values with their gradients, in float32; ``"pallas"`` has decays of
       heads. For TPUs these are also evaluated of the arrays of a layer, whose heads are
-      not an axis of their own. ``ratio`` is the bytes that kernels read and write over
+      not an axis of their own; for GPUs ``registers`` and ``spilled_bytes`` are those
+      of a thread of the kernel with most of them. What is spilled is not counted as
+      moved. ``ratio`` is the bytes that kernels read and write over
       those of the arguments, the results and the states of the chunks of ``"auto"``,
       each read or written once (of the gradients, those of the states and of their
       cotangents). ``flops_ratio`` is the multiplications and additions of all products
@@ -331,15 +333,20 @@ def matrix_cost_rows(
       keys and the state, and one solution too; three times as many with the gradients.
       ``collectives`` is their number.
     """
-    device, platform = _load_compiler(target)
-    on_tpu = platform == "tpu"
-    for method in methods:
-        if method == "pallas" and not on_tpu:
-            continue
-        kinds = ["head"] if method == "pallas" else ["head", "entry", "delta"]
-        for what in [*kinds, *[_OF_LAYER] * on_tpu]:
-            for size in SIZES:
-                yield from _matrix_costs(length, what, size, method, device, platform)
+    with tempfile.TemporaryDirectory() as folder:
+        # Read when the compiler is loaded.
+        options = f"--xla_dump_to={folder}", "--xla_dump_hlo_as_text=false"
+        set_options = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = " ".join([set_options, *options]).strip()
+        device, platform = _load_compiler(target)
+        on_tpu = platform == "tpu"
+        for method in methods:
+            kinds = ["head"] if method == "pallas" else ["head", "entry", "delta"]
+            for what in [*kinds, *[_OF_LAYER] * on_tpu]:
+                for size in SIZES:
+                    rows = _matrix_costs(length, what, size, method, device, platform)
+                    for row in rows:
+                        yield row | ({} if on_tpu else _assembled_row(Path(folder)))
 
 
 def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]:
@@ -452,6 +459,21 @@ def _gpu_row(text: str) -> Row:
         "registers": max(registers, default=None),
         "spilled_bytes": max(spill_bytes, default=None),
     }
+
+
+def _assembled_row(folder: Path) -> Row:
+    """Assembles the kernels of a program, which XLA has written to a folder."""
+    output = []
+    for file in folder.iterdir():
+        target = re.search(r"^\.target (\w+)", file.read_text(errors="replace"), re.M)
+        if file.suffix == ".ptx" and target:
+            command = "ptxas", "--verbose", f"--gpu-name={target[1]}", str(file)
+            run = subprocess.run(
+                [*command, "--output-file", os.devnull], capture_output=True, text=True
+            )
+            output.append(run.stderr)
+        file.unlink()
+    return _gpu_row("".join(output))
 
 
 def _tpu_row(folder: Path) -> Row:

@@ -11,6 +11,8 @@ import numpy as np
 
 from benchmarks.measurement import Row, bytes_held, time_in_turns
 from ssm_jax.kernels import matrix_recurrence
+from ssm_jax.kernels.matrix import MatrixMethod
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array
 
 SIZES = 16, 64, 128
@@ -37,10 +39,11 @@ def matrix_rows(
     Yields:
       A row for each kind of decay and size of a head, and each plain form: a
       `jax.lax.scan` over steps, and over chunks of 32 and of 64 steps by differences of
-      cumulative sums. Minimal milliseconds of the outputs (``value``) and of the
-      gradient of a weighted sum of them in all arrays (``grad``), ours, of the plain
-      form and their ratio; MiB of temporary memory and results of the gradients; and
-      the largest difference of the outputs and of a gradient, relative to the largest.
+      cumulative sums; of decays of heads on accelerators also ``"pallas"``. Minimal
+      milliseconds of the outputs (``value``) and of the gradient of a weighted sum of
+      them in all arrays (``grad``), ours, of the plain form and their ratio; MiB of
+      temporary memory and results of the gradients; and the largest difference of the
+      outputs and of a gradient, relative to the largest.
     """
     for kind in KINDS:
         for size in SIZES:
@@ -48,6 +51,9 @@ def matrix_rows(
             functions = {"ours": _ours, "scan": _scan} | {
                 f"chunks of {chunk}": partial(chunked, size=chunk) for chunk in _CHUNKS
             }
+            # On a CPU it is interpreted.
+            if kind == "head" and target_platform() != "cpu":
+                functions["pallas"] = partial(_ours, method="pallas")
             yield from _rows(kind, size, functions, arrays, weight, repeats)
 
 
@@ -113,8 +119,8 @@ def _difference(result: Array, expected: Array) -> float:
     return float(jnp.max(jnp.abs(result - expected)) / jnp.max(jnp.abs(expected)))
 
 
-def _ours(**arrays: Any) -> Array:
-    return matrix_recurrence(**arrays)[0]
+def _ours(*, method: MatrixMethod = "auto", **arrays: Any) -> Array:
+    return matrix_recurrence(**arrays, method=method)[0]
 
 
 def _steps_first(x):

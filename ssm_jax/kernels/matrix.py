@@ -95,9 +95,10 @@ def matrix_recurrence(
         state per chunk and evaluates chunks again. ``"associative"``: all chunks at
         once, after `jax.lax.associative_scan` of their states, with the most memory; of
         the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"pallas"``:
-        chunks in one kernel for TPUs, which keeps the states on the chip and is
-        interpreted on CPUs; without decays of entries of keys and the delta rule, and
-        without forward-mode derivative. ``"auto"``:
+        chunks in one kernel for TPUs, or for NVIDIA GPUs with at most 128 entries of a
+        key and of a value, which keeps the states on the chip and is interpreted on
+        CPUs; without decays of entries of keys and the delta rule, and without
+        forward-mode derivative. ``"auto"``:
         ``"sequential"`` for a single step, else ``"chunked"``; on CPUs small heads are
         evaluated step by step where no derivative is taken.
 

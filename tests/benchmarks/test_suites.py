@@ -147,7 +147,7 @@ CASES = {
     "matrix_costs": Case(
         40,
         3 * 2 * 2,
-        {"target": "gpu:h100:1"},
+        {"target": "gpu:h100:1", "methods": ["auto"]},
         accelerators,
         COMPILER | {"ROWS": 2, "HEADS": 2},
         lambda rows: all(

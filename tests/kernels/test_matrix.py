@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 from ssm_jax.kernels import matrix_recurrence
+from ssm_jax.kernels.pallas import dispatch
 from ssm_jax.kernels.plan import matrix_chunk, matrix_method, steps_give_values
 from ssm_jax.kernels.platforms import compiling_for
 from tests.bad_inputs import refuses
@@ -55,7 +56,7 @@ CASES = {
     "not shared": Case(45, 2),
     # Chunks of 64 steps.
     "large": Case(70, 1, size=(128, 128)),
-    # Of the kernel for TPUs: a chunk of 8 steps, and three of 128 with blocks of heads.
+    # Of kernels in Pallas: one chunk, and for TPUs three of them with blocks of heads.
     "short": Case(5, 2, 2),
     "blocks": Case(300, 4, 1, size=(64, 32)),
     # Two blocks of values share their keys.
@@ -149,16 +150,39 @@ def test_methods_equal_the_definition(case):
     are_defined(case, METHODS)
 
 
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Evaluates by the kernel for GPUs, which is interpreted on a CPU."""
+    monkeypatch.setattr(dispatch, "on_gpu", lambda **_: True)
+    # The kernel of the TPU may have been compiled for the same arguments.
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(params=["tpu", "gpu"])
+def each_kernel(request):
+    """Evaluates by the kernels for TPUs and for GPUs, which a CPU interprets."""
+    if request.param == "gpu":
+        request.getfixturevalue("on_gpu")
+
+
+WITH_KERNEL = {name: case for name, case in CASES.items() if has_kernel(case)}
+
+
 # Most of a test is to compile its interpreted kernel.
 @pytest.mark.parametrize(
     "case",
-    tiered(
-        {name: case for name, case in CASES.items() if has_kernel(case)},
-        (),
-        full=("none", "head", "short", "blocks", "split"),
-    ),
+    tiered(WITH_KERNEL, (), full=("none", "head", "short", "blocks", "split")),
 )
 def test_kernel_equals_the_definition(case):
+    are_defined(case, ("pallas",))
+
+
+@pytest.mark.parametrize(
+    "case", tiered(WITH_KERNEL, (), full=("none", "head", "short", "large"))
+)
+def test_kernel_of_gpus_equals_the_definition(case, on_gpu):
     are_defined(case, ("pallas",))
 
 
@@ -171,7 +195,7 @@ def are_defined(case, methods):
 
 
 @pytest.mark.full
-def test_value_of_the_kernel_is_the_definition():
+def test_value_of_the_kernel_is_the_definition(each_kernel):
     case, rng = Case(5, 1), np.random.default_rng(0)
     arrays, (reset, mask) = problem(case, rng), flags(case, rng)
     weights = [np.zeros_like(arrays[x]) for x in ("v", "state")]
@@ -210,7 +234,7 @@ def test_methods_equal_the_definition_on_random_draws(decay, delta):
 
 
 @pytest.mark.full
-def test_pieces_of_the_kernel_equal_the_whole():
+def test_pieces_of_the_kernel_equal_the_whole(each_kernel):
     case, rng = Case(300, 1, 2), np.random.default_rng(10)
     arrays, flags_of_case = problem(case, rng, "slow"), flags(case, rng)
     steps = np.arange(case.length)
@@ -242,7 +266,7 @@ def test_gradient_across_a_reset_is_exactly_zero(case):
 
 
 @pytest.mark.full
-def test_gradient_of_the_kernel_across_a_reset_is_exactly_zero():
+def test_gradient_of_the_kernel_across_a_reset_is_exactly_zero(each_kernel):
     gradient_across_a_reset_is_zero(CASES["head"], ("pallas",))
 
 
@@ -280,6 +304,16 @@ def test_values_that_are_not_finite_reach_steps_of_their_segment(name, bad):
 @pytest.mark.parametrize("name", ["v", "q", "k", "log_decay", "state"])
 def test_values_that_are_not_finite_reach_steps_across_chunks_of_the_kernel(name, bad):
     not_finite_reach_their_segment(Case(300, 1, 2), ("pallas",), name, bad, 100, 200)
+
+
+# Chunks of 32 steps.
+@pytest.mark.full
+@pytest.mark.parametrize("bad", tiered([np.nan, np.inf], 0, full=1))
+@pytest.mark.parametrize("name", ["v", "q", "k", "log_decay", "state"])
+def test_values_that_are_not_finite_reach_steps_across_chunks_on_gpus(
+    name, bad, on_gpu
+):
+    not_finite_reach_their_segment(Case(100, 1, 2), ("pallas",), name, bad, 25, 70)
 
 
 def not_finite_reach_their_segment(case, methods, name, bad, at, end):
@@ -322,6 +356,16 @@ def not_finite_reach_their_segment(case, methods, name, bad, at, end):
     tiered([("delta", "chunked"), ("head", "pallas")], unpack=True),
 )
 def test_numbers_at_padding_do_not_matter(case, method):
+    numbers_at_padding_do_not_matter(case, method)
+
+
+@pytest.mark.full
+def test_numbers_at_padding_do_not_matter_to_the_kernel_of_gpus(on_gpu):
+    numbers_at_padding_do_not_matter("head", "pallas")
+
+
+def numbers_at_padding_do_not_matter(case, method):
+    """Compares values and gradients with those of NaN at padding."""
     case, rng = CASES[case], np.random.default_rng(4)
     arrays, (reset, _) = problem(case, rng), flags(case, rng)
     mask = rng.random((B, case.length)) < 0.8
@@ -343,6 +387,16 @@ def test_numbers_at_padding_do_not_matter(case, method):
 @pytest.mark.full
 @pytest.mark.parametrize(("case", "method"), [("delta", "chunked"), ("head", "pallas")])
 def test_bfloat16_is_summed_in_float32(case, method):
+    bfloat16_is_summed_in_float32(case, method)
+
+
+@pytest.mark.full
+def test_bfloat16_is_summed_in_float32_by_the_kernel_of_gpus(on_gpu):
+    bfloat16_is_summed_in_float32("head", "pallas")
+
+
+def bfloat16_is_summed_in_float32(case, method):
+    """Compares outputs and last state with those of the same numbers in float32."""
     case, rng = CASES[case], np.random.default_rng(5)
     arrays = problem(case, rng, "slow")
     arrays = {name: x for name, x in arrays.items() if x is not None}
@@ -409,6 +463,11 @@ def test_heads_that_share_keys_may_be_sharded_explicitly(method):
 
 @pytest.mark.parametrize("method", tiered(["chunked", "pallas"]))
 def test_map_over_an_axis_is_that_of_a_batch(method):
+    map_is_that_of_a_batch(method)
+
+
+def map_is_that_of_a_batch(method):
+    """Compares `jax.vmap` with the evaluation of a batch."""
     case, rng = CASES["none"], np.random.default_rng(7)
     arrays, (reset, mask) = problem(case, rng), flags(case, rng)
     del arrays["beta"], arrays["log_decay"]
@@ -490,11 +549,42 @@ def test_rules_of_heads_and_decays(unchecked):
         matrix_recurrence(q, q, v, method="fft")
 
 
-def test_kernel_has_decays_of_heads_on_tpus():
+def test_kernel_has_decays_of_heads():
     q, v, beta = jnp.ones((3, 2, K)), jnp.ones((3, 2, V)), jnp.ones((3, 2))
     with refuses("method", "delta rule", rule="'chunked'"):
         matrix_recurrence(q, q, v, beta=beta, method="pallas")
     with refuses("method", "entries of keys", rule="'chunked'"):
         matrix_recurrence(q, q, v, jnp.zeros_like(q), method="pallas")
-    with compiling_for("cuda"), refuses("method", "cuda", rule="'chunked'"):
+    with compiling_for("rocm"), refuses("method", "rocm", rule="CUDA"):
         matrix_recurrence(q, q, v, method="pallas")
+    v = jnp.ones((3, 2, 256))
+    with compiling_for("cuda"), refuses("method", "4 x 256", rule="at most 128"):
+        matrix_recurrence(q, q, v, method="pallas")
+
+
+@pytest.mark.full
+def test_map_by_the_kernel_of_gpus_is_that_of_a_batch(on_gpu):
+    map_is_that_of_a_batch("pallas")
+
+
+@pytest.mark.full
+def test_kernel_of_gpus_is_evaluated_on_the_rows_of_each_device(on_gpu):
+    case, rng = Case(45, 1, 2), np.random.default_rng(11)
+    arrays, given = problem(case, rng, "slow"), flags(case, rng)
+    del arrays["beta"]
+
+    @jax.jit
+    @partial(jax.grad, has_aux=True)
+    def run(arrays, reset, mask):
+        results = matrix_recurrence(**arrays, reset=reset, mask=mask, method="pallas")
+        return sum(jnp.sum(x**2) for x in results), results
+
+    expected = run(arrays, *given)
+    mesh = jax.make_mesh((2,), ("data",), (AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        rows = NamedSharding(mesh, P("data"))
+        sharded = run(*jax.device_put((arrays, *given), rows))
+    for one, other in zip(
+        jax.tree.leaves(sharded), jax.tree.leaves(expected), strict=True
+    ):
+        assert_near(np.asarray(one), np.asarray(other), 1e-5)

@@ -24,7 +24,7 @@ of_gpus = pytest.mark.skipif(
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Evaluates by the kernel for GPUs, which is interpreted on a CPU."""
-    monkeypatch.setattr(dispatch, "on_gpu", lambda: True)
+    monkeypatch.setattr(dispatch, "on_gpu", lambda **_: True)
     # The kernel of the TPU may have been compiled for the same arguments.
     jax.clear_caches()
     yield

@@ -94,24 +94,26 @@ def selective() -> Any:
 
 
 def matrix() -> Any:
-    """Returns the module of the recurrence of matrices for TPUs.
+    """Returns the module of the recurrence of matrices for `target_platform`.
 
     Raises:
-      ValueError: There is a GPU, for which there is no kernel.
+      ValueError: There is a GPU, but no kernel for it.
     """
-    platform = target_platform()
-    if platform not in ("cpu", "tpu"):
-        raise ValueError(
-            "`method` must not be 'pallas' for a recurrence of matrices on a GPU, got "
-            f"{platform}; its kernel is for TPUs, or use 'auto' or 'chunked'."
-        )
+    # It is compiled by Triton, not by Mosaic as the others.
+    if on_gpu(oldest_jax=(0, 10)):
+        from ssm_jax.kernels.pallas import matrix_gpu
+
+        return matrix_gpu
     from ssm_jax.kernels.pallas import matrix_tpu
 
     return matrix_tpu
 
 
-def on_gpu() -> bool:
+def on_gpu(*, oldest_jax: tuple[int, int] = (0, 11)) -> bool:
     """Returns whether the kernels for GPUs are evaluated.
+
+    Args:
+      oldest_jax: The oldest version of JAX that has what the kernel needs.
 
     Raises:
       ValueError: There is a GPU, but no kernel for it or for this version of JAX.
@@ -119,10 +121,11 @@ def on_gpu() -> bool:
     platform = target_platform()
     if platform not in ("gpu", "cuda", "rocm"):
         return False
-    if platform == "rocm" or jax.__version_info__ < (0, 11):
+    if platform == "rocm" or jax.__version_info__ < oldest_jax:
+        oldest = ".".join(map(str, oldest_jax))
         raise ValueError(
             f"`method` must not be 'pallas' for {platform} with JAX {jax.__version__}; "
-            "its kernels need CUDA and JAX 0.11, or use 'auto'."
+            f"its kernels need CUDA and JAX {oldest}, or use 'auto'."
         )
     return True
 

@@ -8,14 +8,22 @@ of 8 x 128 would hold as few as 8 of their numbers.
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.matrix import LOG_DECAY_MIN
+from ssm_jax.kernels.pallas.matrix_chunk import (
+    Head,
+    evaluate,
+    find_bad,
+    find_reached,
+    mark,
+    mark_dependent,
+    seen_steps,
+    zero_where,
+)
 from ssm_jax.kernels.pallas.tpu import call, round_up, shaped
 
 # Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
@@ -26,6 +34,9 @@ _STEPS, _ROWS, _LANES = 128, 16, 128
 # Most entries of the states of a block: of 32 heads of Mamba-2 they, their gradients
 # and their values would not fit in VMEM.
 _ENTRIES = 2**17
+
+# In full float32.
+_evaluate = partial(evaluate, precision=jax.lax.Precision.HIGHEST)
 
 
 def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
@@ -54,16 +65,17 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
 
         if starts is not None:
             starts[0] = last[...]
-        seen, outputs = _seen(blocks.size, reset), []
+        seen, outputs = seen_steps(blocks.size, _numbers(reset)), []
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.value_heads(i)
-            states, marks = _find(head, [last[0, n] for n in rows], seen, valid)
-            of_head, states = _chunk(head, states, seen, marks)
+            before = [last[0, n] for n in rows]
+            states, marks = _find(head, before, seen, _numbers(valid))
+            of_head, states = _evaluate(head, states, seen=seen, marks=marks)
             for n, y, after, flags in zip(
                 rows, of_head, states, marks.values, strict=True
             ):
-                outputs.append(_mark(flags.reached, y))
-                last[0, n] = _mark(flags.after, after)
+                outputs.append(mark(flags.reached, y))
+                last[0, n] = mark(flags.after, after)
         o[0] = _side_by_side(outputs).astype(o.dtype)
 
     starts = (shaped(state, blocks.starts_shape), blocks.starts)
@@ -93,24 +105,25 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         def start():
             of_state[...] = of_last[...]
 
-        seen, gradients = _seen(blocks.size, reset), []
+        seen, gradients = seen_steps(blocks.size, _numbers(reset)), []
         of_y = blocks.zero_after_end(of_o[0]).astype(of_state.dtype)
         of_y = blocks.split_values(of_y)
         for i, head in enumerate(blocks.heads(q, k, v, decay)):
             rows = blocks.value_heads(i)
-            states, marks = _find(head, [starts[0, 0, n] for n in rows], seen, valid)
+            before = [starts[0, 0, n] for n in rows]
+            states, marks = _find(head, before, seen, _numbers(valid))
             of_after = [of_state[0, n] for n in rows]
             of_results = (
                 [
-                    _mark_dependent(x.reached, y)
+                    mark_dependent(x.reached, y)
                     for x, y in zip(marks.values, of_y[i], strict=True)
                 ],
                 [
-                    _mark_dependent(x.after, y)
+                    mark_dependent(x.after, y)
                     for x, y in zip(marks.values, of_after, strict=True)
                 ],
             )
-            one_chunk = partial(_chunk, seen=seen, marks=marks)
+            one_chunk = partial(_evaluate, seen=seen, marks=marks)
             _, pull_back = jax.vjp(one_chunk, head, states)
             of_head, of_states = pull_back(of_results)
             gradients.append(of_head)
@@ -153,153 +166,6 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         for of_x, x in ((of_q, q), (of_k, k))
     )
     return of_q, of_k, of_v.reshape(v.shape), of_decay, of_state
-
-
-class _Head(NamedTuple):
-    """A head of keys in a chunk of ``c`` steps, and the values that share it.
-
-    Attributes:
-      q: Queries, ``(c, k)``.
-      k: Keys, ``(c, k)``.
-      v: Values of each head, ``(c, v)``.
-      decay: Log decays of each head, ``(1, c)``, or None.
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    decay: Any
-
-
-class _Seen(NamedTuple):
-    """What the steps of a chunk see; all but the first are None in one segment.
-
-    Attributes:
-      steps: Whether a step sees another one, ``(c, c)``.
-      before: Whether it sees the state before the chunk, ``(c, 1)``.
-      after: Whether the state after the chunk sees it, ``(c, 1)``.
-      across: Whether the state after sees the one before, ``(1, 1)``.
-    """
-
-    steps: Any
-    before: Any
-    after: Any
-    across: Any
-
-
-class _OfValues(NamedTuple):
-    """Marks of a head of values, 1 or 0.
-
-    Attributes:
-      v: Which values are zeros, ``(c, 1)``.
-      decay: Which log decays are, ``(1, c)``, or None.
-      reached: Which outputs are not finite, ``(c, 1)``.
-      after: Whether the state after the chunk is not, ``(1, 1)``.
-    """
-
-    v: Any
-    decay: Any
-    reached: Any
-    after: Any
-
-
-class _Marks(NamedTuple):
-    """What is replaced in a chunk of a head of keys, 1 or 0.
-
-    Attributes:
-      q: Which queries are zeros, ``(c, 1)``.
-      k: Which keys are, ``(c, 1)``.
-      values: The marks of each head of values.
-    """
-
-    q: Any
-    k: Any
-    values: Any
-
-
-def _seen(size, reset):
-    step, other = _indices(size)
-    if reset is None:
-        return _Seen(other <= step, None, None, None)
-    resets = reset[0]
-    # By comparison, so that no weight across a reset depends on a decay.
-    segment = jnp.sum(jnp.where(other <= step, resets, 0), 1, keepdims=True)
-    last = jnp.sum(resets, 1, keepdims=True)
-    return _Seen(
-        (other <= step) & (segment == _row(segment)),
-        segment == 0,
-        segment == last,
-        last == 0,
-    )
-
-
-def _find(head, states, seen, valid):
-    """Returns states with zeros for those that are not finite, and the `_Marks`."""
-    padding, padding_row = 0, 0
-    if valid is not None:
-        padding_row = 1 - valid[0]
-        padding = _column(padding_row)
-    bad_q, bad_k, finite, values = _bad(head.q), _bad(head.k), [], []
-    for i, (v, state) in enumerate(zip(head.v, states, strict=True)):
-        bad_v, before = _bad(v), jnp.max(_bad(state), 0, keepdims=True)
-        bad, decay = _row(jnp.maximum(bad_k, bad_v)), None
-        if head.decay is not None:
-            # The smallest of them may be -inf.
-            bad_decay = jnp.where(head.decay[i] < jnp.inf, 0, 1).astype(bad.dtype)
-            bad = jnp.maximum(bad, bad_decay)
-            decay = jnp.maximum(bad_decay, padding_row)
-        # Nothing reads what is not finite at padding.
-        bad = bad * (1 - padding_row)
-        reached = jnp.max(jnp.where(seen.steps, bad, 0), 1, keepdims=True)
-        finite.append(_zero_where(before, state))
-        if seen.before is not None:
-            before = jnp.where(seen.before, before, 0)
-        reached, v_zero = jnp.maximum(reached, before), jnp.maximum(bad_v, padding)
-        of_outputs = jnp.maximum(reached, bad_q)
-        values.append(_OfValues(v_zero, decay, of_outputs, reached[-1:]))
-    return finite, _Marks(bad_q, jnp.maximum(bad_k, padding), values)
-
-
-def _chunk(head, states, seen, marks):
-    """Evaluates a chunk as `ssm_jax.kernels.matrix` does, of arrays of two axes.
-
-    Args:
-      head: A head of keys and its values.
-      states: State of each of them before the chunk, ``(k, v)``.
-      seen: What its steps see.
-      marks: What is replaced by zeros.
-
-    Returns:
-      Outputs of each of them, ``(c, v)``, and the states after the chunk.
-    """
-    dtype, (step, other) = states[0].dtype, _indices(len(head.q))
-    q = _zero_where(marks.q, head.q.astype(dtype))
-    k = _zero_where(marks.k, head.k.astype(dtype))
-    products = jnp.where(seen.steps, _dot(q, k, 1, 1), 0)
-    k_after = k if seen.after is None else jnp.where(seen.after, k, 0)
-    outputs, after = [], []
-    for i, (flags, state) in enumerate(zip(marks.values, states, strict=True)):
-        v = _zero_where(flags.v, head.v[i].astype(dtype))
-        scores, reading, written, left = products, q, v, state
-        if head.decay is not None:
-            decay = jnp.maximum(head.decay[i], LOG_DECAY_MIN)
-            decay = jnp.where(flags.decay > 0, 0, decay)
-            until = jnp.where(other <= step, decay, 0)
-            # Of each pair of steps, the decays after the one up to the other.
-            sums = _dot(until, (other < step).astype(dtype), 1, 0)
-            # Zero before the exponential, whose gradient would be infinity times zero.
-            exponent = jnp.where(seen.steps, sums, 0)
-            scores = jnp.exp(exponent) * products
-            reading = q * jnp.exp(jnp.sum(until, 1, keepdims=True))
-            since = jnp.sum(jnp.where(step < other, decay, 0), 1, keepdims=True)
-            written = v * jnp.exp(since)
-            left = state * jnp.exp(jnp.sum(decay, 1, keepdims=True))
-        if seen.before is not None:
-            reading = jnp.where(seen.before, reading, 0)
-            left = jnp.where(seen.across, left, 0)
-        outputs.append(_dot(reading, state, 1, 0) + _dot(scores, v, 1, 0))
-        after.append(left + _dot(k_after, written, 0, 0))
-    return outputs, after
 
 
 class _Blocks:
@@ -390,7 +256,7 @@ class _Blocks:
             rows, decays = self.value_heads(i), None
             if decay is not None:
                 decays = [decay[0, 0, n : n + 1] for n in rows]
-            heads.append(_Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
+            heads.append(Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
         return heads
 
     def split_values(self, x):
@@ -445,52 +311,18 @@ def _splits(groups, shared, d_key, d_value):
     return splits
 
 
-def _indices(size):
-    """Returns the number of the row and of the column of each of ``(c, c)`` entries."""
-    return (
-        jax.lax.broadcasted_iota(jnp.int32, (size, size), 0),
-        jax.lax.broadcasted_iota(jnp.int32, (size, size), 1),
-    )
+def _find(head, states, seen, valid):
+    """Returns states with zeros for those that are not finite, and the marks."""
+    bad = find_bad(head, states)
+    pairs = zip(bad.states, states, strict=True)
+    states = [zero_where(flags, state) for flags, state in pairs]
+    return states, find_reached(bad, head.decay, seen, valid)
 
 
-def _column(row):
-    """Returns the numbers ``(1, c)`` as ``(c, 1)``."""
-    step, other = _indices(row.shape[1])
-    return jnp.sum(jnp.where(step == other, row, 0), 1, keepdims=True)
-
-
-def _row(column):
-    """Returns the numbers ``(c, 1)`` as ``(1, c)``."""
-    step, other = _indices(column.shape[0])
-    return jnp.sum(jnp.where(step == other, column, 0), 0, keepdims=True)
-
-
-def _bad(x):
-    """Returns 1 for the rows with a number that is not finite, else 0: ``(c, 1)``."""
-    # TPUs may compare no bfloat16, and their maximum may ignore NaN.
-    x = jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
-    return jnp.max(jnp.where(x < jnp.inf, 0.0, 1.0), 1, keepdims=True)
-
-
-def _zero_where(flags, x):
-    return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, 0, x)
-
-
-def _mark(flags, x):
-    return jnp.where(jnp.broadcast_to(flags, x.shape) > 0, jnp.nan, x)
-
-
-def _mark_dependent(flags, gradient):
-    """Returns a gradient, NaN in what is NaN unless it is 0, as of `nan_where`."""
-    return _mark(jnp.where(gradient != 0, flags, 0), gradient)
+def _numbers(of_steps):
+    """Returns the numbers ``(1, c)`` of a block of flags, or None."""
+    return None if of_steps is None else of_steps[0]
 
 
 def _side_by_side(arrays):
     return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, 1)
-
-
-def _dot(x, y, axis, of_y):
-    """Sums the products over an axis of each of two matrices, in full float32."""
-    return jax.lax.dot_general(
-        x, y, (((axis,), (of_y,)), ((), ())), precision=jax.lax.Precision.HIGHEST
-    )
