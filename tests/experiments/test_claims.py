@@ -33,7 +33,7 @@ def short(monkeypatch):
         config = experiment_config(name)
         config.task.length = 6
         config.training.update(
-            steps=2, batch_size=4, evaluate_every=2, evaluation_batches=1
+            steps=2, batch_size=8, evaluate_every=2, evaluation_batches=1
         )
         return config
 
