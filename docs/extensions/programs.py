@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from absl import flags
 from sphinx.util.docutils import SphinxDirective
 
+from ssm_jax.cli.compile_cache import define_compile_cache
+
 
 def setup(app):
     """Adds the directive."""
@@ -42,6 +44,8 @@ def _program_flags(module):
     known_names, arguments = set(flags.FLAGS), sys.argv
     # `new` reads its first argument, which here is one of Sphinx.
     sys.argv = arguments[:1]
+    # All programs have it, and some change its default.
+    define_compile_cache()
     module.define_flags()
     sys.argv = arguments
     names = sorted(set(flags.FLAGS) - known_names)
