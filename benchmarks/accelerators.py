@@ -336,8 +336,7 @@ def matrix_cost_rows(
     with tempfile.TemporaryDirectory() as folder:
         # Read when the compiler is loaded.
         options = f"--xla_dump_to={folder}", "--xla_dump_hlo_as_text=false"
-        set_options = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = " ".join([set_options, *options]).strip()
+        _add_options("XLA_FLAGS", *options)
         device, platform = _load_compiler(target)
         on_tpu = platform == "tpu"
         for method in methods:
@@ -432,8 +431,13 @@ def _ask_compilers(folder: str) -> None:
     """Makes the compilers tell about their programs; they read this when loaded."""
     os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"
     options = f"--xla_jf_dump_to={folder}", "--xla_jf_dump_llo_text=true"
-    set_options = os.environ.get("LIBTPU_INIT_ARGS", "")
-    os.environ["LIBTPU_INIT_ARGS"] = " ".join([set_options, *options]).strip()
+    _add_options("LIBTPU_INIT_ARGS", *options)
+
+
+def _add_options(variable: str, *options: str) -> None:
+    """Adds options to those of an environment variable."""
+    set_options = os.environ.get(variable, "")
+    os.environ[variable] = " ".join([set_options, *options]).strip()
 
 
 @contextmanager

@@ -14,7 +14,6 @@ by at least .05 and three standard errors over seeds.
 
 import dataclasses
 import json
-import logging
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +25,12 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from experiments.records import EXPERIMENTS, experiment_config, machine
+from experiments.page import PartWithoutRuns
+from experiments.records import EXPERIMENTS, experiment_config, machine, record_runs
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import paired_difference
 from ssm_jax.evaluation import accuracy_by_length, restore
-from ssm_jax.files import write_text
-from ssm_jax.training import WorkDir, environment, train
+from ssm_jax.training import WorkDir, train
 
 Verdict = Literal["solves", "cannot", "less", "neither"]
 Rows = Sequence[Mapping[str, Any]]
@@ -42,7 +41,7 @@ N_ROWS = 256  # Of each length and split.
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(PartWithoutRuns):
     """What models are expected to learn of a task.
 
     Attributes:
@@ -71,11 +70,6 @@ class Claim:
     read: Literal["last_accuracy", "accuracy"] = "last_accuracy"
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     seeds: int = 3
-
-    def shows(self, name: str) -> bool:
-        """Returns False: runs of claims have a record of their own."""
-        del name
-        return False
 
     def runs(self) -> Iterator[dict[str, Any]]:
         """Yields the model, the learning rate and the seed of each run."""
@@ -226,21 +220,9 @@ def run_claim(claim: Claim, workdir: Path, record: Path) -> None:
       workdir: Directory of the work dirs.
       record: Path of the record.
     """
-    done: list[dict[str, Any]] = []
-    if record.exists():
-        done = json.loads(record.read_text())["rows"]
-    here = environment()
-    todo = [
-        run
-        for run in claim.runs()
-        if not any(run.items() <= row.items() for row in done)
-    ]
-    for number, run in enumerate(todo, 1):
-        logging.info("run %d of %d: %s", number, len(todo), run)
+
+    def measure(run):
         name = "{model}-{learning_rate:g}-{seed}".format(**run)
-        row = claim.measure(run, workdir / name)
-        done.append(row | {"commit": here["commit"]})
-        # After each run: an interrupted program keeps what it has measured.
-        text = json.dumps(here | {"claim": claim.name, "rows": done}, indent=2)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        write_text(record, text + "\n")
+        return claim.measure(run, workdir / name)
+
+    record_runs(record, claim.runs(), measure, claim=claim.name)

@@ -53,7 +53,9 @@ class Part(Protocol):
         ...
 
 
-class _PartWithoutRuns:
+class PartWithoutRuns:
+    """A part that shows no results of experiments."""
+
     def shows(self, name: str) -> bool:
         """Returns False: no results of experiments are shown."""
         del name
@@ -429,7 +431,7 @@ def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Pictures(_PartWithoutRuns):
+class Pictures(PartWithoutRuns):
     """Pictures that are drawn from records or runs.
 
     Attributes:
@@ -449,7 +451,7 @@ class Pictures(_PartWithoutRuns):
 
 
 @dataclass(frozen=True)
-class Benchmark(_PartWithoutRuns):
+class Benchmark(PartWithoutRuns):
     """Rows of the record of a suite of ``benchmarks``.
 
     Attributes:

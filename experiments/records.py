@@ -3,8 +3,9 @@
 import functools
 import itertools
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from ssm_jax.cli.report import lines_of
 from ssm_jax.cli.summary import name_of
 from ssm_jax.config import Config, build, differences
 from ssm_jax.evaluation import trivial_baseline
-from ssm_jax.training import WorkDir
+from ssm_jax.files import write_text
+from ssm_jax.training import WorkDir, environment
 
 EXPERIMENTS = Path(__file__).parent
 RESULTS = EXPERIMENTS / "results"
@@ -123,6 +125,35 @@ def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
         lengths_path.write_text(
             "".join(json.dumps(line) + "\n" for line in row["lengths"])
         )
+
+
+def record_runs(
+    path: Path,
+    runs: Iterable[Mapping[str, Any]],
+    measure: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    **about: Any,
+) -> list[dict[str, Any]]:
+    """Measures the runs that a record lacks, and writes each into it.
+
+    Args:
+      path: Path of the record, a JSON file with the machine and ``rows``.
+      runs: Fields that name each run.
+      measure: Trains a run, or continues it, and returns its row, with these fields.
+      **about: Further fields of the record.
+
+    Returns:
+      All rows, each with the commit that measured it.
+    """
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    here = environment()
+    todo = [run for run in runs if not any(run.items() <= row.items() for row in rows)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number, run in enumerate(todo, 1):
+        logging.info("run %d of %d: %s", number, len(todo), run)
+        rows.append({**measure(run), "commit": here["commit"]})
+        # After each run: an interrupted program keeps what it has measured.
+        write_text(path, json.dumps(here | about | {"rows": rows}, indent=2) + "\n")
+    return rows
 
 
 def records(results: Path = RESULTS) -> list[dict[str, Any]]:

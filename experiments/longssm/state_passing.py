@@ -21,20 +21,18 @@ Source: Buitrago and Gu, arXiv 2507.02782, 2025, whose models are larger and tra
 2,048 tokens.
 """
 
-import json
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from experiments.records import BENCHMARKS, experiment_config
+from experiments.records import BENCHMARKS, experiment_config, record_runs
 from ssm_jax.cli import app, tables
 from ssm_jax.config import Config
 from ssm_jax.evaluation import evaluate_lengths, evaluate_memory
-from ssm_jax.files import write_text
-from ssm_jax.training import environment, train
+from ssm_jax.training import train
 
 RECORD = BENCHMARKS / "state_passing.json"
 EXPERIMENT = "longssm/text:model={model},length=16,state_init={state_init},size=tiny"
@@ -47,7 +45,7 @@ STATE_INITS = {
 }
 """The initial states of each run."""
 CONTINUED = ("passing", "control")
-"""Runs that go on after ``zero``."""
+"""Runs that continue from ``zero``."""
 LENGTHS = (16, 128, 1024, 32_768)
 
 
@@ -59,7 +57,7 @@ def runs() -> Iterator[dict[str, Any]]:
                 yield {"model": model, "seed": seed, "run": name}
 
 
-def config_of(run: dict[str, Any], data_dir: str, zero: Path) -> Config:
+def run_config(run: Mapping[str, Any], data_dir: str, zero: Path) -> Config:
     """Returns the config of a run.
 
     Args:
@@ -80,13 +78,13 @@ def config_of(run: dict[str, Any], data_dir: str, zero: Path) -> Config:
     return config
 
 
-def measure(run: dict[str, Any], data_dir: str, folder: Path) -> dict[str, Any]:
+def measure(data_dir: str, folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Trains a run, or continues it, and measures it.
 
     Args:
-      run: One of `runs`.
       data_dir: Directory of the texts.
       folder: Directory of all work dirs.
+      run: One of `runs`.
 
     Returns:
       The run with its ``steps``; the perplexities by length from zero states, and how
@@ -97,7 +95,7 @@ def measure(run: dict[str, Any], data_dir: str, folder: Path) -> dict[str, Any]:
     names = {
         name: folder / f"{run['model']}-{name}-{run['seed']}" for name in STATE_INITS
     }
-    workdir, config = names[run["run"]], config_of(run, data_dir, names["zero"])
+    workdir, config = names[run["run"]], run_config(run, data_dir, names["zero"])
     train(config, str(workdir))
     rows = [
         row
@@ -127,18 +125,9 @@ def define_flags() -> None:
 def main(argv):
     """Does the runs that the record lacks, and prints all of them."""
     del argv
-    values, rows = flags.FLAGS, []
-    if RECORD.exists():
-        rows = json.loads(RECORD.read_text())["rows"]
-    here = environment()
-    for run in runs():
-        if any(run.items() <= row.items() for row in rows):
-            continue
-        logging.info("%s", run)
-        row = measure(run, values.data_dir, Path(values.workdir))
-        rows.append(row | {"commit": here["commit"]})
-        # After each run: an interrupted program keeps what it has measured.
-        write_text(RECORD, json.dumps(here | {"rows": rows}, indent=2) + "\n")
+    values = flags.FLAGS
+    folder = Path(values.workdir)
+    rows = record_runs(RECORD, runs(), partial(measure, values.data_dir, folder))
     print(tables.markdown([[*COLUMNS], *map(cells, rows)]))
 
 
@@ -151,7 +140,7 @@ COLUMNS = {
     "remembrance": lambda row: f"{row['remembrance']:.3f}",
     "growth": lambda row: f"{row['growth']:.2f}",
 }
-"""What the page shows of a row."""
+"""What is printed of a row."""
 
 
 def cells(row: dict[str, Any]) -> list[str]:

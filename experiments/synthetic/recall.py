@@ -26,8 +26,7 @@ one core. The sizes are ours; the published settings are in the docstrings of th
 import dataclasses
 from typing import Literal
 
-from ml_collections import ConfigDict
-
+from experiments.synthetic import settings
 from ssm_jax import tasks
 from ssm_jax.config import Config, build, spec
 from ssm_jax.layers import (
@@ -37,11 +36,9 @@ from ssm_jax.layers import (
     Mamba,
     Mamba2,
     RecurrentLayer,
-    ShortConvolution,
 )
-from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
+from ssm_jax.models import Block
 from ssm_jax.recurrences import S4D, SSD, GatedDeltaRule, SelectiveSSM
-from ssm_jax.training import Optimizer, TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
 N_LAYERS = 2
@@ -67,45 +64,21 @@ def get_config(variant: str = "task=recall,model=linear_attention") -> Config:
     choices = parse_variant(variant, Variant)
     width, task = choices.width, _task(choices.task)
     task_spec = build(task, "config.task").spec
-    block = Block(_layer(choices.model, width), norm="rms", prenorm=True)
-    convolution = Block(ShortConvolution(), norm="rms", prenorm=True)
-    is_convolved = choices.convolution == "before"
-    training = spec(
-        TrainConfig,
+    return settings.experiment(
+        {"experiment": "synthetic/recall", "variant": format_variant(choices)},
+        task,
+        task_spec,
+        Block(_layer(choices.model, width), norm="rms", prenorm=True),
+        d_model=width,
+        n_blocks=N_LAYERS,
+        is_convolved=choices.convolution == "before",
+        # Where all steps have targets, also those of longer rows.
+        l_output=None if choices.task == "recall" else task_spec.l_output,
         steps=STEPS[choices.task],
         batch_size=64,
         log_every=100,
-        evaluate_every=STEPS[choices.task],
-        evaluation_batches=4,
-    )
-    return ConfigDict(
-        {
-            "experiment": "synthetic/recall",
-            "variant": format_variant(choices),
-            "paper": None,
-            "task": task,
-            "model": spec(
-                SequenceModel,
-                encoder=TokenEncoder(d_model=width, vocabulary=task_spec.d_input),
-                block=(convolution, block) if is_convolved else block,
-                n_layers=N_LAYERS * (1 + is_convolved),
-                # Where all steps have targets, also those of longer rows.
-                head=StepHead(
-                    d_output=task_spec.d_output,
-                    l_output=None if choices.task == "recall" else task_spec.l_output,
-                ),
-            ),
-            "optimizer": spec(
-                Optimizer,
-                learning_rate=3e-3,
-                schedule="cosine",
-                warmup_steps=100,
-                schedule_steps=training.get_ref("steps"),
-                weight_decay=0.1,
-                clip_norm=1.0,
-            ),
-            "training": training,
-        }
+        warmup_steps=100,
+        weight_decay=0.1,
     )
 
 

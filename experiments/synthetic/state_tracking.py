@@ -28,8 +28,7 @@ the tasks.
 import dataclasses
 from typing import Literal
 
-from ml_collections import ConfigDict
-
+from experiments.synthetic import settings
 from ssm_jax import tasks
 from ssm_jax.config import Config, build, spec
 from ssm_jax.layers import (
@@ -38,11 +37,9 @@ from ssm_jax.layers import (
     GatedDeltaNet,
     Mamba,
     RecurrentLayer,
-    ShortConvolution,
 )
-from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
+from ssm_jax.models import Block
 from ssm_jax.recurrences import DLR, GRU, DiagonalRNN, GatedDeltaRule
-from ssm_jax.training import Optimizer, TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
 WORDS = {"length": 40, "shortest": 2}
@@ -82,40 +79,20 @@ def get_config(variant: str = "task=parity,model=tanh") -> Config:
         prenorm=True,
         feedforward=MLP(d_hidden=4 * D_MODEL),
     )
-    convolution = Block(ShortConvolution(), norm="rms", prenorm=True)
-    blocks = (convolution, block) if choices.convolution == "before" else (block,)
-    training = spec(
-        TrainConfig,
+    return settings.experiment(
+        {"experiment": "synthetic/state_tracking", "variant": format_variant(choices)},
+        task,
+        task_spec,
+        block,
+        d_model=D_MODEL,
+        n_blocks=1,
+        is_convolved=choices.convolution == "before",
+        l_output=None,
         steps=2_000,
         batch_size=32,
         log_every=200,
-        evaluate_every=2_000,
-        evaluation_batches=4,
-    )
-    return ConfigDict(
-        {
-            "experiment": "synthetic/state_tracking",
-            "variant": format_variant(choices),
-            "paper": None,
-            "task": task,
-            "model": spec(
-                SequenceModel,
-                encoder=TokenEncoder(d_model=D_MODEL, vocabulary=task_spec.d_input),
-                block=blocks if len(blocks) > 1 else block,
-                n_layers=len(blocks),
-                head=StepHead(d_output=task_spec.d_output),
-            ),
-            "optimizer": spec(
-                Optimizer,
-                learning_rate=3e-3,
-                schedule="cosine",
-                warmup_steps=50,
-                schedule_steps=training.get_ref("steps"),
-                weight_decay=0.0,
-                clip_norm=1.0,
-            ),
-            "training": training,
-        }
+        warmup_steps=50,
+        weight_decay=0.0,
     )
 
 

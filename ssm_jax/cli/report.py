@@ -198,9 +198,9 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
 
 def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
     """Returns the figures of an evaluated run by name."""
-    title = name_of(row)
-    drawn = {"curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)}
-    if (figure := plots.gradients(folder.metrics(), title)) is not None:
+    title, lines = name_of(row), folder.metrics()
+    drawn = {"curves": plots.curves(lines, row["metric"].split()[-1], title)}
+    if (figure := plots.gradients(lines, title)) is not None:
         drawn["gradients"] = figure
     if row["lengths"]:
         drawn["lengths"] = plots.lengths(row["lengths"], title)
@@ -209,7 +209,7 @@ def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
         ("memory", MEMORY_FILE, lambda rows, title: plots.memory(rows[0], title)),
     ):
         rows = lines_of(folder.path / file)
-        if rows and not is_outdated(rows[0], folder.metrics()):
+        if rows and not is_outdated(rows[0], lines):
             drawn[name] = plot(rows, title)
     arrays = folder.read_arrays("inspection.npz")
     if "kernels" in arrays:

@@ -1,4 +1,4 @@
-"""Claims: their configs, how they are judged, and that a program goes on."""
+"""Claims: their configs, how they are judged, and that a program continues."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Kernels on arrays whose rows are sharded over explicit axes of a mesh."""
+"""Kernels on arrays that are sharded over a mesh, or vary over its axes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from ssm_jax.kernels.sharding import is_sharded, reshard
-from ssm_jax.types import PyTree
+from ssm_jax.types import Array, PyTree
 
 
 def on_each_device(
@@ -46,3 +46,9 @@ def on_each_device(
         check_vma=False,
     )
     return mapped(shared, rows)
+
+
+def shaped(like: Array, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    """Returns the type of a result, which varies over the axes that ``like`` does."""
+    varying = jax.typeof(like).manual_axis_type
+    return jax.ShapeDtypeStruct(shape, like.dtype, manual_axis_type=varying)

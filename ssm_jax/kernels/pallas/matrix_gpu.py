@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from ssm_jax.kernels.pallas.devices import shaped
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
@@ -21,7 +22,6 @@ from ssm_jax.kernels.pallas.matrix_chunk import (
     seen_steps,
     zero_where,
 )
-from ssm_jax.kernels.pallas.tpu import shaped
 from ssm_jax.kernels.platforms import target_platform
 
 # Steps of a chunk. With 64 of them the gradient of heads of 64 entries spills 3.0 KB

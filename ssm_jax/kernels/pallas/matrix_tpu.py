@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.pallas.devices import shaped
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
@@ -24,7 +25,7 @@ from ssm_jax.kernels.pallas.matrix_chunk import (
     seen_steps,
     zero_where,
 )
-from ssm_jax.kernels.pallas.tpu import call, round_up, shaped
+from ssm_jax.kernels.pallas.tpu import call, round_up
 
 # Steps of a chunk, of whole registers. The matrix unit multiplies 128 x 128 entries at
 # a time, so that shorter chunks would take as long and store more states. Registers

@@ -10,7 +10,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.pallas.tpu import call, shaped
+from ssm_jax.kernels.pallas.devices import shaped
+from ssm_jax.kernels.pallas.tpu import call
 
 # Steps of a block, one register of columns, and steps of a tile, a register of rows.
 _STEPS, _ROWS = 128, 8

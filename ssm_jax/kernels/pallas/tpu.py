@@ -13,6 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas import one_step, parts
+from ssm_jax.kernels.pallas.devices import shaped
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Bool, PyTree
@@ -205,12 +206,6 @@ class _Blocks:
             [(self._state,) * len(b)],
         )
         return h
-
-
-def shaped(like: Array, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-    """Returns the type of a result, which varies over the axes that ``like`` does."""
-    varying = jax.typeof(like).manual_axis_type
-    return jax.ShapeDtypeStruct(shape, like.dtype, manual_axis_type=varying)
 
 
 def call(

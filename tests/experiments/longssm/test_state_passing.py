@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.longssm import state_passing
-from experiments.longssm.state_passing import config_of, measure, runs
+from experiments.longssm.state_passing import measure, run_config, runs
 from experiments.records import experiment_config
 from ssm_jax.training import WorkDir
 from tests.tasks.raw_sets import novels
@@ -13,7 +13,7 @@ from tests.tasks.raw_sets import novels
 
 def test_runs_differ_in_their_initial_states_and_in_where_they_begin(tmp_path):
     found = {
-        run["run"]: config_of(run, "texts", tmp_path / "zero").training
+        run["run"]: run_config(run, "texts", tmp_path / "zero").training
         for run in runs()
         if (run["model"], run["seed"]) == ("mamba", 1)
     }
@@ -49,7 +49,7 @@ def test_continued_run_is_measured_after_the_one_that_it_continues(
         novels(tmp_path / "texts" / name, 40)
     zero = {"model": "s5", "seed": 0, "run": "zero"}
     rows = [
-        measure(zero | {"run": name}, str(tmp_path / "texts"), tmp_path / "runs")
+        measure(str(tmp_path / "texts"), tmp_path / "runs", zero | {"run": name})
         for name in ("zero", "passing")
     ]
     assert [row["steps"] for row in rows] == [4, 1]
