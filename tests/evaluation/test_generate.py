@@ -94,7 +94,7 @@ def test_rows_are_independent(trained):
     np.testing.assert_array_equal(both[0], alone[0])
 
 
-@pytest.mark.parametrize("sampling", tiered([GREEDY, Sampling(top_k=5)]))
+@pytest.mark.parametrize("sampling", tiered([GREEDY, Sampling(top_k=5)], 0))
 def test_text_does_not_depend_on_the_block_size(trained, sampling):
     model, variables = trained
     options = {"sampling": sampling, "seed": 5}

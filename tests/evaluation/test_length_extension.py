@@ -75,6 +75,7 @@ def test_carried_states_match_one_pass_over_the_text(model, monkeypatch):
         np.testing.assert_allclose(measured.windows, expected, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_states_carried_through_shuffled_windows_differ(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
     options = {"window_state": "carry", "seed": 1}

@@ -1,5 +1,6 @@
 """The pages of results are what the ledger writes from the records."""
 
+import functools
 import re
 
 import pytest
@@ -10,8 +11,11 @@ from experiments.papers import HEADLINES, PAPERS
 from experiments.records import records
 from tests.cli.test_tables import cells
 
-ROWS = records()
-FILES = ledger.texts(ROWS)
+PAGES = (
+    ledger.README,
+    *(ledger.RESULTS / f"{name}.md" for name in ledger.PAGES),
+    *ledger.PROSE.values(),
+)
 IN_PAPERS = {
     "dlr": {"Table": range(1, 8), "Figure": range(1, 5)},
     "etsmlp": {"Table": range(1, 6), "Figure": range(1, 4)},
@@ -20,10 +24,19 @@ IN_PAPERS = {
 }
 """Numbers of the tables and figures of each paper."""
 
+rows = functools.cache(records)
+written = functools.cache(lambda: ledger.texts(rows()))
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+
+def test_pages_are_those_that_the_ledger_writes():
+    assert written().keys() == set(PAGES)
+
+
+@pytest.mark.parametrize(
+    "path", PAGES, ids=lambda path: f"{path.parent.name}.{path.stem}"
+)
 def test_page_is_what_the_ledger_writes(path):
-    assert path.read_text() == FILES[path], "run `python -m experiments.ledger`"
+    assert path.read_text() == written()[path], "run `python -m experiments.ledger`"
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -39,7 +52,7 @@ def test_prose_says_something_of_every_table_and_figure_once(name):
 
 
 def test_headlines_are_records_that_are_not_stale():
-    lines = cells(ledger.headlines(ROWS))[1:]
+    lines = cells(ledger.headlines(rows()))[1:]
     assert [line[0] for line in lines] == [f"`{name}`" for name in HEADLINES]
     assert not any("stale" in line[2] for line in lines)
 
@@ -47,10 +60,10 @@ def test_headlines_are_records_that_are_not_stale():
 def test_numbers_are_written_between_their_markers():
     field = "mean dlr/digits"
     text = f"before <!-- {field} -->old<!-- / --> after <!-- a comment -->"
-    number = Numbers(ROWS)[field]
-    prose = ledger.fill_numbers(text, Numbers(ROWS))
-    assert prose == text.replace("old", number)
-    assert ledger.fill_numbers(prose, Numbers(ROWS)) == prose
+    numbers = Numbers(rows())
+    prose = ledger.fill_numbers(text, numbers)
+    assert prose == text.replace("old", numbers[field])
+    assert ledger.fill_numbers(prose, numbers) == prose
 
 
 TABLE = "<!-- results:a -->\n\n{}\n<!-- /results -->\n"

@@ -33,6 +33,7 @@ def test_head_predicts_from_the_outputs(head, mask, key):
     np.testing.assert_allclose(state, wanted_state, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 def test_unused_outputs_are_not_computed(key):
     """The program has an output for each row, not for each of its 5 steps."""
     x = jax.random.normal(key, (4, 5, 2))

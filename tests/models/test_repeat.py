@@ -172,6 +172,7 @@ def test_few_blocks_are_not_scanned_on_cpus(platform, depth, remat, scans):
     assert ("scan[" in str(program)) == scans
 
 
+@pytest.mark.full
 @each_block
 def test_initialized_blocks_have_the_variables_and_groups_of_one_block(block):
     model, _, x, *_ = example(block)
@@ -197,6 +198,7 @@ def test_outputs_of_an_initialization_are_those_of_its_variables(block):
     chex.assert_trees_all_close(found, expected, atol=1e-5)
 
 
+@pytest.mark.full
 def test_each_block_draws_numbers_of_its_own_whatever_the_length():
     class Draw(nn.Module):
         @nn.compact
