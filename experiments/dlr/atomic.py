@@ -8,15 +8,20 @@ variant   description
 ========  ============================================================================
 task      ``shift``, ``cumsum``, ``cummax``, ``reverse``, ``sort``, ``select``,
           ``select_fixed``, ``mips``, ``context_shift``, ``solve``, ``solve_fixed``
-model     ``dlr`` (default), ``dss``, the exponential kernel of DSS, ``attention``, or
+model     ``dlr`` (default), ``dlr_real``, DLR-R, whose decays and weights are real,
+          ``dss``, the exponential kernel of DSS, ``attention``, or
           ``attention_feedforward``, attention with feed-forward layers, of table 6
 n_layers  1 (default), 2 or 6
 length    4096 (default) or 512; tasks with outputs after the inputs are longer
 size      ``full`` (default), the setting of table 1. ``demo``: `Shift` or `CumSum` of
           1,024 steps on one layer of DLR in two minutes. ``small``: table 1 at a
           reduced size, about a minute on one core, or three with 6 layers on
-          sequences of twice the length. ``narrow``: the published length with 16
-          channels and 64 states, a minute or two on one core
+          sequences of twice the length. ``short``: Solve of 48 steps, Select of 4
+          among 32 values and Reverse of 32 values, which 6 layers learn in a few
+          minutes on one core. ``narrow``: the published length with 16 channels and 64
+          states, a minute or two on one core
+d_state   states per channel of a recurrence, where they are others than those of the
+          size
 dtype     ``float32`` (default) or ``bfloat16``, the dtype of the computation
 ========  ============================================================================
 
@@ -39,6 +44,7 @@ from ml_collections import ConfigDict
 from experiments.dlr import attention
 from ssm_jax import tasks
 from ssm_jax.config import Config, build, spec
+from ssm_jax.fields import PositiveInt
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.models.precision import ComputeDtype
@@ -52,7 +58,7 @@ TaskName = Literal[
 ]  # fmt: skip
 """In the order of table 1."""
 
-ModelName = Literal["dlr", "dss", "attention", "attention_feedforward"]
+ModelName = Literal["dlr", "dlr_real", "dss", "attention", "attention_feedforward"]
 
 TASKS: dict[TaskName, type] = {
     "shift": tasks.Shift,
@@ -125,8 +131,9 @@ class Variant:
     model: ModelName = "dlr"
     n_layers: Literal[1, 2, 6] = 1
     length: Literal[4096, 512] = 4096
-    size: Literal["full", "demo", "small", "narrow"] = "full"
+    size: Literal["full", "demo", "small", "short", "narrow"] = "full"
     dtype: ComputeDtype = "float32"
+    d_state: PositiveInt | None = None
 
 
 class Size(NamedTuple):
@@ -167,14 +174,21 @@ SMALL = Size(128, 32, 256, 2e-3, 1600, 16, 400, 16)
 NARROW = Size(4096, 16, 64, 2e-3, 300, 8, 100, 16)
 """Sizes of sequences of the published length on one core."""
 
-SMALL_SELECTED = 8
+SHORT: dict[TaskName, Size] = {
+    "solve": Size(48, 32, 64, 2e-3, 6000, 32, 1000, 16),
+    "select": Size(32, 32, 64, 2e-3, 6000, 32, 1000, 16),
+    "reverse": Size(32, 32, 64, 2e-3, 6000, 32, 1000, 16),
+}
+"""Sizes at which several layers learn what one does not."""
+
+SELECTED = {"small": 8, "short": 4}
 """Values that Select selects there, where the paper has 32."""
 
 
 def _full(choices: Variant) -> Size:
     # Of all tasks, and of MIPS for attention.
     rate = 1e-4 if "attention" in choices.model and choices.task == "mips" else 1e-3
-    if choices.model == "dlr":
+    if choices.model in ("dlr", "dlr_real"):
         rate = DLR_RATES[choices.length]
     # The authors train MIPS for as many epochs with smaller batches.
     batch_size = {512: 64, 4096: 4 if choices.task == "mips" else 16}[choices.length]
@@ -207,28 +221,42 @@ def _small(choices: Variant) -> Size:
             f"`variant: length` must be left out for size={choices.size}, which has "
             f"its own, got {choices.length}; length=512 is a published setting."
         )
-    return SMALL if choices.size == "small" else NARROW
+    if choices.size != "short":
+        return SMALL if choices.size == "small" else NARROW
+    if choices.task not in SHORT:
+        raise ValueError(
+            f"`variant: task` must be one of {', '.join(SHORT)} for size=short, got "
+            f"{choices.task}; size=small has all tasks."
+        )
+    return SHORT[choices.task]
 
 
 def _layer(choices: Variant, size: Size) -> Config:
     """The spec of the layer of a block."""
     # The published dt does not depend on the length.
-    scale = 4096 / size.length if choices.size == "small" else 1
+    scale = 4096 / size.length if choices.size in ("small", "short") else 1
+    if choices.model.startswith("attention") and choices.d_state is not None:
+        raise ValueError(
+            "`variant: d_state` must be left out for attention, which has no such "
+            f"states, got {choices.d_state}."
+        )
     if choices.model == "attention":
         return attention.attention()
     if choices.model == "attention_feedforward":
         return attention.attention_feedforward(size.d_model)
-    if choices.model == "dlr":
-        dt = 1e-5 * scale
-        recurrence = spec(DLR, d_state=size.d_state, dt_min=dt, dt_max=dt)
-    else:
+    d_state = choices.d_state or size.d_state
+    if choices.model == "dss":
         recurrence = spec(
             DSS,
-            d_state=size.d_state,
+            d_state=d_state,
             eigenvalue_init="lin",
             dt_min=1e-4 * scale,
             dt_max=1e-2 * scale,
         )
+    else:
+        fields = {"eigenvalues": "real"} if choices.model == "dlr_real" else {}
+        dt = 1e-5 * scale
+        recurrence = spec(DLR, d_state=d_state, dt_min=dt, dt_max=dt, **fields)
     return spec(RecurrentLayer, recurrence=recurrence, mixing=spec(ChannelMixing))
 
 
@@ -255,8 +283,8 @@ def get_config(variant: str = "task=shift") -> Config:
     size = {"full": _full, "demo": _demo}.get(choices.size, _small)(choices)
     variant = format_variant(choices)
     fields = {"length": size.length}
-    if choices.size == "small" and choices.task in ("select", "select_fixed"):
-        fields["n_selected"] = SMALL_SELECTED
+    if choices.size in SELECTED and choices.task in ("select", "select_fixed"):
+        fields["n_selected"] = SELECTED[choices.size]
     task = spec(TASKS[choices.task], **fields)
     return ConfigDict(
         {

@@ -82,6 +82,9 @@ VARIANTS = {
         "task=mips,model=dss,length=512",
         *(f"task={task},size=small" for task in atomic.TASKS),
         "task=sort,model=dss,n_layers=6,size=small",
+        *(f"task={task},n_layers=6,size=short" for task in atomic.SHORT),
+        "task=shift,model=dlr_real,size=small",
+        "task=shift,size=small,d_state=8",
         "task=cummax,size=narrow,dtype=bfloat16",
     ),
     listops_subtrees: (
@@ -291,6 +294,7 @@ STEPS = {
     **{file: ("",) for file in (digits, pixel_mnist, text, retrieval, image)},
     atomic: (
         "task=shift",
+        "task=shift,model=dlr_real,size=small",
         *(f"task={task},model=dss" for task in atomic.TASKS if task != "shift"),
     ),
     pathx: ("small_change=true",),

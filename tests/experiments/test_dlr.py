@@ -107,6 +107,12 @@ def test_number_of_shifts_reaches_the_head():
     assert build(config.model).head.d_output == 3
 
 
+def test_number_of_states_is_that_of_the_variant():
+    config = atomic.get_config("task=shift,model=dlr_real,size=small,d_state=8")
+    recurrence = build(config.model.block.layer.recurrence)
+    assert (recurrence.d_state, recurrence.eigenvalues) == (8, "real")
+
+
 def test_length_of_reverse_reaches_the_head():
     config = atomic.get_config("task=reverse")
     config.task.length = 20
@@ -130,6 +136,8 @@ def test_states_of_the_reduced_table_decay_as_much_over_a_sequence():
 REFUSED = {
     "size": ("task=sort,size=demo", "sort"),
     "length": ("task=sort,length=512,size=small", 512),
+    "task": ("task=sort,size=short", "sort"),
+    "d_state": ("task=sort,model=attention,d_state=8", 8),
 }
 
 
