@@ -123,6 +123,40 @@ step; R2 is that of the seed drawn, and dots are the values to be selected. Draw
             pictures={"Input, target and prediction of eleven tasks": "dlr/atomic.png"},
         ),
         Grid(
+            "Depth",
+            """\
+R2 on short sequences (`dlr/atomic:task=...,size=short`): Solve of 48 steps, Select of 4
+among 32 values, Reverse of 32 values. The mean has an R2 of 0.
+""",
+            "dlr/atomic:task={row}{column},size=short",
+            rows={"Solve": "solve", "Select": "select", "Reverse": "reverse"},
+            columns={
+                "DLR": "",
+                "DLR, 6 layers": ",n_layers=6",
+                "attention, 2 layers": ",model=attention,n_layers=2",
+            },
+        ),
+        Grid(
+            "Real decays",
+            """\
+R2 of DLR-R, whose decays and weights are real, at the reduced size. A copy of the input
+has 0.22 on Shift, the mean 0.
+""",
+            "dlr/atomic:task={row}{column},size=small",
+            rows={"Shift": "shift", "CumSum": "cumsum", "SelectFixed": "select_fixed"},
+            columns={"DLR": "", "DLR-R": ",model=dlr_real"},
+        ),
+        Grid(
+            "Shift by the number of states",
+            """\
+R2 of one layer of DLR at the reduced size, sequences of 128 steps. A copy of the input
+has 0.22.
+""",
+            "dlr/atomic:task=shift,size=small{row}{column}",
+            rows={str(n): f",d_state={n}" for n in (8, 16, 32, 64)} | {"256": ""},
+            columns={"R2": ""},
+        ),
+        Grid(
             "Higher-order tasks by model",
             """\
 The runs of `size=small` above, by the height and the operator of each subtree (the part

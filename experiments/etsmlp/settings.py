@@ -115,6 +115,7 @@ def experiment(
     encoder: Config,
     head: Config,
     language: bool = False,
+    evaluation_batches: int | None = None,
     **smoothing: object,
 ) -> Config:
     """Returns the config of an experiment.
@@ -131,6 +132,8 @@ def experiment(
       head: Spec of the head.
       language: Whether to use activation, initialization and optimizer of the language
         tasks.
+      evaluation_batches: Number of batches of an evaluation, for endless tasks; None
+        means all.
       **smoothing: Further fields of `CES`.
 
     Returns:
@@ -141,6 +144,7 @@ def experiment(
         steps=setting.steps,
         batch_size=setting.batch_size,
         evaluate_every=setting.steps // 10,
+        evaluation_batches=evaluation_batches,
     )
     variant, model = format_variant(choices), choices.model
     if model in baselines.NAMES:
@@ -192,7 +196,7 @@ def pooled_head(n_classes: int) -> Config:
 def _block(setting, gate, language, smoothing):
     names = ("small_change", "r_min", "r_max", "max_phase", "dt_min", "dt_max")
     fields = {name: getattr(setting, name) for name in names}
-    recurrence = spec(CES, bidirectional=True, **(fields | smoothing))
+    recurrence = spec(CES, **({"bidirectional": True} | fields | smoothing))
     layer = spec(
         ETSMLP,
         recurrence=recurrence,

@@ -29,6 +29,7 @@ from experiments.etsmlp import (
     pathx,
     retrieval,
     settings,
+    shift,
     text,
 )
 from experiments.fru import frequencies, imdb, mixture, pixel_mnist as fru_pixel_mnist
@@ -53,6 +54,11 @@ CHANGES = (
 UNITS = ("fru", "sru", "lstm", "rnn")
 MODELS = get_args(longssm_text.Variant.__annotations__["model"])
 VARIANTS = {
+    shift: (
+        "length=16",
+        *(f"length=64,ablation={name}" for name in settings.ABLATIONS),
+        "length=256,model=gate",
+    ),
     imdb: (
         "model=fru",
         "model=fru,n_frequencies=1,size=small",
