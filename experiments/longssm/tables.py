@@ -1,5 +1,6 @@
 """Tables and figures of the paper LongSSM."""
 
+from experiments.longssm.state_passing import StatePassing
 from experiments.page import Curves, Lengths, Paper, Pictures, Table, cells
 
 _STATES = ("carry", "zero")
@@ -116,6 +117,7 @@ perplexity is higher in one of the measurements than in the one before.
             _small(r"\w+"),
             "longssm/lengths.png",
         ),
+        StatePassing(),
     ),
 )
 """What the paper has results of, and what is shown beside them."""

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from experiments.longssm import state_passing
-from experiments.longssm.state_passing import measure, run_config, runs
+from experiments.longssm.state_passing import StatePassing, measure, run_config, runs
 from experiments.records import experiment_config
 from ssm_jax.training import WorkDir
+from tests.cli.test_tables import cells
 from tests.tasks.raw_sets import novels
 
 
@@ -29,6 +30,24 @@ def test_runs_differ_in_their_initial_states_and_in_where_they_begin(tmp_path):
         "control": continued,
     }
     assert found["passing"].steps == found["control"].steps == found["zero"].steps // 4
+
+
+def test_page_has_the_means_of_the_seeds(tmp_path, monkeypatch):
+    row = {"model": "s5", "run": "zero", "extends": "none", "growth": 2.0}
+    rows = [
+        row
+        | {"seed": seed, "remembrance": 0.5, "perplexity": {"16": x, "32768": 3 * x}}
+        for seed, x in enumerate((7.0, 9.0))
+    ]
+    record = {"rows": rows, "device": "cpu", "n_devices": 1, "cpus": 2, "commit": "a"}
+    path = tmp_path / "record.json"
+    monkeypatch.setattr(state_passing, "RECORD", path)
+    assert not StatePassing().markdown([])
+    path.write_text(json.dumps(record))
+    text = StatePassing().markdown([])
+    line = cells(text.split("\n\n")[1])[1]
+    assert line[:4] == ["s5", "zero", "8.00 ± 1.41", "24.00 ± 4.24"]
+    assert line[4:] == ["none, none", "0.500 ± 0.000", "2.00 ± 0.00"]
 
 
 @pytest.mark.nightly
