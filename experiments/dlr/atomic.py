@@ -175,9 +175,9 @@ NARROW = Size(4096, 16, 64, 2e-3, 300, 8, 100, 16)
 """Sizes of sequences of the published length on one core."""
 
 SHORT: dict[TaskName, Size] = {
-    "solve": Size(48, 32, 64, 2e-3, 6000, 32, 1000, 16),
-    "select": Size(32, 32, 64, 2e-3, 6000, 32, 1000, 16),
-    "reverse": Size(32, 32, 64, 2e-3, 6000, 32, 1000, 16),
+    "solve": Size(48, 32, 64, 2e-3, 4000, 32, 1000, 16),
+    "select": Size(32, 32, 64, 2e-3, 4000, 32, 1000, 16),
+    "reverse": Size(32, 32, 64, 2e-3, 4000, 32, 1000, 16),
 }
 """Sizes at which several layers learn what one does not."""
 
