@@ -50,6 +50,9 @@ class ChunkedForm(NamedTuple):
         instead of states: ``(state, reset, valid, method) -> (y, last)``, with the
         state before the first step, or None for zeros, and the valid steps,
         ``(*b, l)``, or None. None if it has no such form.
+      swaps: Whether ``decay_and_input`` and ``readout`` have the last two axes of a
+        state swapped. On CPUs a step is vectorized over its last axis, which should be
+        a long one that is not summed over.
     """
 
     decay_and_input: DecayAndInput | None
@@ -58,6 +61,7 @@ class ChunkedForm(NamedTuple):
     by_steps: bool = True
     kernel: Callable[..., tuple[Array, Array]] | None = None
     products: Callable[..., tuple[Array, Array]] | None = None
+    swaps: bool = False
 
 
 def evaluate_chunks(
@@ -96,7 +100,7 @@ def evaluate_chunks(
     Raises:
       ValueError: ``method`` is ``"pallas"``, and ``form`` has no decays.
     """
-    decay_and_input, readout, inputs, by_steps, kernel, products = form
+    decay_and_input, readout, inputs, by_steps, kernel, products, swaps = form
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
@@ -111,6 +115,8 @@ def evaluate_chunks(
             "`method` must not be 'pallas' for a recurrence that couples the entries "
             "of a state, got 'pallas'; 'chunked' is evaluated by products of matrices."
         )
+    if swaps:
+        state = jnp.swapaxes(state, -2, -1)
     if method == "auto":
         bytes_per_step = state.dtype.itemsize * state.size
         method = chunk_method(length=length, size=size, bytes_per_step=bytes_per_step)
@@ -166,8 +172,9 @@ def evaluate_chunks(
 
     if is_one_chunk:
         last, y = one_chunk(state, (inputs, reset, valid))
-        return y, last
-    split = functools.partial(split_chunks, axis=axis, size=size)
-    chunks = jax.tree.map(split, (inputs, reset, valid))
-    last, y = jax.lax.scan(one_chunk, state, chunks)
-    return join_chunks(y, axis=axis, length=length), last
+    else:
+        split = functools.partial(split_chunks, axis=axis, size=size)
+        chunks = jax.tree.map(split, (inputs, reset, valid))
+        last, y = jax.lax.scan(one_chunk, state, chunks)
+        y = join_chunks(y, axis=axis, length=length)
+    return y, jnp.swapaxes(last, -2, -1) if swaps else last

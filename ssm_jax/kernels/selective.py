@@ -32,17 +32,17 @@ def selective_form(
 
     def decay_and_input(inputs):
         x, dt, B, _ = inputs
-        # (b, c, d, n), for the steps of one chunk only.
+        # (b, c, n, d), for the steps of one chunk only.
         # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
-        steps = -dt[..., None]
-        decay = jnp.exp(steps * promoted_like(rates, steps))
+        steps = -dt[..., None, :]
+        decay = jnp.exp(steps * promoted_like(rates.T, steps))
         # Delta B x by Euler's rule.
-        return decay, (dt * x)[..., None] * B[..., None, :]
+        return decay, (dt * x)[..., None, :] * B[..., None]
 
     def readout(inputs, h):
         x, _, _, C = inputs
         # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
-        y = jnp.sum(h * C[..., None, :], -1)
+        y = jnp.sum(h * C[..., None], -2)
         return y + promoted_like(feedthrough, x) * x
 
     def by_kernel(*args):
@@ -51,4 +51,6 @@ def selective_form(
 
         return selective_scan(x, dt, B, C, rates, feedthrough, *args)
 
-    return ChunkedForm(decay_and_input, readout, (x, dt, B, C), kernel=by_kernel)
+    return ChunkedForm(
+        decay_and_input, readout, (x, dt, B, C), kernel=by_kernel, swaps=True
+    )
