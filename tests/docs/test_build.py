@@ -71,7 +71,7 @@ def test_signatures_and_results_are_those_of_the_docstrings(pages):
     layers = re.sub(r"<[^>]*>", "", (pages / "api" / "layers.html").read_text())
     assert "ssm_jax.layers.MLP(d_hidden" in layers and "_Sentinel" not in layers
     plots = re.sub(r"<[^>]*>", "", (pages / "api" / "plots.html").read_text())
-    assert "one column per layer. Top: the eigenvalues" in plots
+    assert "Bottom: the number of steps" in plots
 
 
 def test_flags_of_every_program_are_listed(pages):
