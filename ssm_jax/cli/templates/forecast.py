@@ -90,7 +90,7 @@ def get_config():
         Optimizer,
         learning_rate=1e-2,
         schedule="cosine",
-        warmup_steps=50,
+        warmup_steps=training.get_ref("steps") // 10,
         schedule_steps=training.get_ref("steps"),
         weight_decay=0.05,
     )

@@ -16,7 +16,7 @@ END = """    optimizer = spec(
         Optimizer,
         learning_rate=3e-3,
         schedule="cosine",
-        warmup_steps=50,
+        warmup_steps=training.get_ref("steps") // 10,
         schedule_steps=training.get_ref("steps"),
         weight_decay=0.05,
         clip_norm=1.0,
