@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from tests.tiers import tiered
 
 SIZES = (4.5, 4.0, "8", None, True, 0, -1)
 NUMBERS = ("0.1", float("nan"), float("inf"), True)
@@ -61,9 +63,15 @@ def check_refusal(bad: Bad) -> None:
     assert len(str(refusal.value).split("; ")) == 2, "the way out follows a semicolon"
 
 
-def table(rows: dict[str, Bad]):
-    """Marks a test to run on every row."""
-    return pytest.mark.parametrize("bad", rows.values(), ids=rows.keys())
+def table(rows: dict[str, Bad], fast: Collection[str] | None = None):
+    """Marks a test to run on every row.
+
+    Args:
+      rows: The rows; the part of a key before the first dot says of what it is.
+      fast: Those whose rows are in the fast tier; None: all.
+    """
+    first = [key for key in rows if fast is None or key.split(".")[0] in fast]
+    return pytest.mark.parametrize("bad", tiered(rows, first))
 
 
 def not_floating(x: np.ndarray) -> dict[str, Any]:

@@ -26,6 +26,8 @@ TESTED = ROWS | {"bounded": ROWS["lru"]._replace(recurrence=BOUNDED)}
 RECURRENCES = {name: row.recurrence for name, row in TESTED.items()}
 # One row per class; further rows run the same code.
 CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
+# Of those whose code is shared by the others, the fast tier tests one.
+FAST = ("dlr", "s5", "selective", "fru", "gru")
 
 
 @functools.cache
@@ -130,12 +132,12 @@ def _fields():
     return rows
 
 
-@table(CALLS)
+@table(CALLS, FAST)
 def test_bad_argument_is_refused(bad, unchecked):
     bad_inputs.check_refusal(bad)
 
 
-@table(_fields())
+@table(_fields(), FAST)
 def test_bad_field_is_refused(bad, unchecked):
     bad_inputs.check_refusal(bad)
 
