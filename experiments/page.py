@@ -407,8 +407,10 @@ class Grid:
         )
 
     def markdown(self, rows: Sequence[Row]) -> str:
-        """Returns the table; cells without a record are empty."""
+        """Returns the table, with empty cells; empty without any record."""
         results = {result.name: result for result in summaries(rows)}
+        if not any(map(self.shows, results)):
+            return ""
 
         def cell(row, column):
             name = self.experiment.format(row=row, column=column)

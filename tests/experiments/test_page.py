@@ -153,6 +153,7 @@ def test_grid_leaves_what_was_not_run_empty():
     }, one_minus=True)  # fmt: skip
     rows = [listops("", 0.75), listops("ablation=real,", 0.5)]
     assert cells(grid.markdown(rows).strip())[1] == ["all", "2.5e-01", "5.0e-01", ""]
+    assert not grid.markdown([])
 
 
 def test_curves_are_judged_by_the_last_and_the_worst_value():
