@@ -189,7 +189,7 @@ def _kernels(recurrence, layers, length):
 
 def _largest_kernels(recurrence, params, length):
     """The channels of one layer whose kernels have the largest sums of squares."""
-    n = params["feedthrough"].shape[-1]
+    n = len(jax.eval_shape(lambda p: recurrence.modes(p).feedthrough, params))
     best, energies = [], np.zeros(n)
     for first in range(0, n, _BLOCK):
         size = min(_BLOCK, n - first)
