@@ -134,13 +134,13 @@ class Claim(PartWithoutRuns):
             "model",
             "expected",
             "rate",
-            *(f"{length:,}" for length in self.lengths),
             f"each seed at {self.read_at:,}",
+            *(f"mean at {length:,}" for length in self._shown()),
             "it",
         )
         n_runs, n_rows = len([*self.runs()]), len(record["rows"])
         measured = (
-            f"A prediction that tracks nothing is right in {self.level:.3g} of them. "
+            f"A prediction that tracks nothing is right in {self.level:.3g} of all rows. "
             f"{n_rows} of {n_runs} runs, measured by `python -m "
             f"experiments.synthetic.claims --claim={self.name} --workdir=FOLDER` on "
             f"{machine(record)}. In float64 these means differ by at most "
@@ -149,18 +149,23 @@ class Claim(PartWithoutRuns):
         text = textwrap.fill(measured, 88, break_on_hyphens=False)
         return f"{self.statement}\n{text}\n\n{tables.markdown([head, *lines])}"
 
+    def _shown(self):
+        """The shortest and the longest rows, where they are not those of each seed."""
+        ends = dict.fromkeys((self.lengths[0], self.lengths[-1]))
+        return [length for length in ends if length != self.read_at]
+
     def _line(self, model, rows, reference):
         seeds = self._accuracies(rows)
         means = (
             statistics.mean(row["accuracy"][str(length)] for row in rows)
-            for length in self.lengths
+            for length in self._shown()
         )
         return (
             model,
             self.expected[model],
             f"{rows[0]['learning_rate']:g}",
-            *(f"{mean:.3f}" for mean in means),
             ", ".join(f"{accuracy:.3f}" for accuracy in seeds),
+            *(f"{mean:.3f}" for mean in means),
             self.verdict(seeds, reference),
         )
 

@@ -60,7 +60,8 @@ PAPER = Paper(
             """\
 R2 on Shift (`etsmlp/shift`), noise that is to be repeated after eight delays of up to
 7/8 of the length: two causal layers of 128 channels, 3,000 steps. A copy of the input
-has 0.22, the mean 0. Without omega a layer has no shortcut past the smoothing.
+has 0.22, the mean 0. Without omega a layer has no shortcut past the smoothing. Results
+without a deviation are of one seed.
 """,
             "etsmlp/shift:length={row}{column}",
             rows={"16 steps": 16, "64 steps": 64, "256 steps": 256},
