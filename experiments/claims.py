@@ -140,8 +140,8 @@ class Claim(PartWithoutRuns):
         )
         n_runs, n_rows = len([*self.runs()]), len(record["rows"])
         measured = (
-            f"A prediction that tracks nothing is right in {self.level:.3g} of all rows. "
-            f"{n_rows} of {n_runs} runs, measured by `python -m "
+            f"A prediction that tracks nothing is right in {self.level:.3g} of all "
+            f"rows. {n_rows} of {n_runs} runs, measured by `python -m "
             f"experiments.synthetic.claims --claim={self.name} --workdir=FOLDER` on "
             f"{machine(record)}. In float64 these means differ by at most "
             f"{self._largest_change(rows_by_model.values()):.3f}."
