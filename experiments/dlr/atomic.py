@@ -17,7 +17,7 @@ size      ``full`` (default), the setting of table 1. ``demo``: `Shift` or `CumS
           1,024 steps on one layer of DLR in two minutes. ``small``: table 1 at a
           reduced size, about a minute on one core, or three with 6 layers on
           sequences of twice the length. ``short``: Solve of 48 steps, Select of 4
-          among 32 values and Reverse of 32 values, which 6 layers learn in a few
+          among 32 values and Reverse of 32 values, to compare numbers of layers, a few
           minutes on one core. ``narrow``: the published length with 16 channels and 64
           states, a minute or two on one core
 d_state   states per channel of a recurrence, where they are others than those of the
@@ -179,7 +179,7 @@ SHORT: dict[TaskName, Size] = {
     "select": Size(32, 32, 64, 2e-3, 4000, 32, 1000, 16),
     "reverse": Size(32, 32, 64, 2e-3, 4000, 32, 1000, 16),
 }
-"""Sizes at which several layers learn what one does not."""
+"""Sizes of the tasks by which numbers of layers are compared."""
 
 SELECTED = {"small": 8, "short": 4}
 """Values that Select selects there, where the paper has 32."""

@@ -49,7 +49,7 @@ class Variant:
     """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
-    ablation: Literal["none", "real", "no_alpha", "no_beta", "no_omega"] = "none"
+    ablation: settings.Ablation = "none"
     init: Literal[
         "ring_0.1_0.9",
         "stable_0.3",

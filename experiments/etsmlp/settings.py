@@ -35,6 +35,8 @@ Model = Literal[
 
 Size = Literal["full", "small"]
 
+Ablation = Literal["none", "real", "no_alpha", "no_beta", "no_omega"]
+
 ABLATIONS = {
     "real": {"eigenvalues": "real"},
     "no_alpha": {"alpha": False},

@@ -35,7 +35,7 @@ class Variant:
     """Choices of the variant."""
 
     length: Literal[16, 64, 256]
-    ablation: Literal["none", "real", "no_alpha", "no_beta", "no_omega"] = "none"
+    ablation: settings.Ablation = "none"
     model: Literal["etsmlp", "gate"] = "etsmlp"
 
 

@@ -136,7 +136,13 @@ class StatePassing(PartWithoutRuns):
             (model, run): found
             for model in MODELS
             for run in STATE_INITS
-            if (found := [r for r in record["rows"] if _group(r) == (model, run)])
+            if (
+                found := [
+                    row
+                    for row in record["rows"]
+                    if (row["model"], row["run"]) == (model, run)
+                ]
+            )
         }
         lines = [
             (
@@ -161,7 +167,8 @@ class StatePassing(PartWithoutRuns):
             "remembrance",
             "growth",
         )
-        text = textwrap.fill(_TEXT.format(machine=machine(record)), 88)
+        text = _TEXT.format(machine=machine(record))
+        text = textwrap.fill(text, 88, break_on_hyphens=False)
         return f"{text}\n\n{tables.markdown([columns, *lines])}"
 
 
@@ -176,10 +183,6 @@ without the first eight; `growth`, the norm of the states after 32,768 bytes by 
 after 16, the largest of all layers. Measured by `python -m
 experiments.longssm.state_passing` on {machine}.
 """
-
-
-def _group(row):
-    return row["model"], row["run"]
 
 
 def _mean(values, digits):

@@ -15,7 +15,7 @@ from ssm_jax.config import spec
 from ssm_jax.evaluation import evaluate_run, layer_kernels, recurrence_kernels
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, PooledHead, SequenceModel, StepHead, VectorEncoder
-from ssm_jax.recurrences import CES, DLR, GRU, S4, S5, TimeInvariant
+from ssm_jax.recurrences import DLR, GRU, S4, S5, TimeInvariant
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.tasks import ArrayTask, Digits
 from ssm_jax.training import WorkDir, train
@@ -36,7 +36,6 @@ RECURRENCES = {
     "dlr_cut": DLR(d_state=8, max_kernel_length=4, bidirectional=True),
     "causal_cut": DLR(d_state=8, max_kernel_length=4),
     "s5": S5(d_state=4, blocks=1, bidirectional=True),
-    "ces": CES(bidirectional=True),
 } | {
     name: row.recurrence
     for name, row in ROWS.items()
@@ -44,7 +43,9 @@ RECURRENCES = {
 }
 
 
-@pytest.mark.parametrize("recurrence", tiered(RECURRENCES, ["dlr_cut", "ces"]))
+@pytest.mark.parametrize(
+    "recurrence", tiered(RECURRENCES, ["dlr_cut", "smoothing_bidirectional"])
+)
 def test_kernels_are_the_responses_to_impulses(recurrence, key):
     params = recurrence.init(key, WIDTH)
     arrays = MODULE._largest_kernels(recurrence, params, LENGTH)

@@ -1,6 +1,7 @@
 """The table of recurrences: one row each, with its reference implementation."""
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ssm_jax.recurrences import (
@@ -397,3 +398,8 @@ ROWS |= {
     name: ROWS[name]._replace(methods=(*ROWS[name].methods, "pallas"))
     for name in PALLAS
 }
+
+
+def first_of_each_class(rows: Mapping[str, Row]) -> dict[type[Recurrence], str]:
+    """The name of the first row of each class; further rows run the same code."""
+    return {type(row.recurrence): name for name, row in reversed(rows.items())}

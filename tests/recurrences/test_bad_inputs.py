@@ -18,14 +18,15 @@ from ssm_jax.recurrences import (
 )
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
-from tests.recurrences.table import ROWS
+from tests.recurrences.table import ROWS, first_of_each_class
 
 BATCH, LENGTH = 2, 5
 BOUNDED = BoundedEigenvalues(recurrence=ROWS["lru"].recurrence, largest_state=9.0)
 TESTED = ROWS | {"bounded": ROWS["lru"]._replace(recurrence=BOUNDED)}
 RECURRENCES = {name: row.recurrence for name, row in TESTED.items()}
-# One row per class; further rows run the same code.
-CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
+CLASSES = {
+    cls: (name, RECURRENCES[name]) for cls, name in first_of_each_class(TESTED).items()
+}
 # Of those whose code is shared by the others, the fast tier tests one.
 FAST = ("dlr", "s5", "selective", "fru", "gru")
 

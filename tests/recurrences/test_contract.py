@@ -24,12 +24,11 @@ from tests.recurrences.cases import (
     problem,
     rows,
 )
-from tests.recurrences.table import ROWS, VARYING
+from tests.recurrences.table import ROWS, VARYING, first_of_each_class
 from tests.tiers import tiered
 
 FEW = ("dlr", "dlr_bidirectional", "selective", "ssd", "gru")
-# The first row of each class.
-FIRST = {type(row.recurrence): name for name, row in reversed(ROWS.items())}.values()
+FIRST = first_of_each_class(ROWS).values()
 
 # All methods of a length share the expected values.
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))

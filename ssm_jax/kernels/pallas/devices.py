@@ -48,7 +48,7 @@ def on_each_device(
     return mapped(shared, rows)
 
 
-def shaped(like: Array, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+def shape_struct(like: Array, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
     """Returns the type of a result, which varies over the axes that ``like`` does."""
     varying = jax.typeof(like).manual_axis_type
     return jax.ShapeDtypeStruct(shape, like.dtype, manual_axis_type=varying)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from ssm_jax.kernels.pallas.devices import shaped
+from ssm_jax.kernels.pallas.devices import shape_struct
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
@@ -60,13 +60,13 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
         state = blocks.load_state(first)
         blocks.store_state(last, jax.lax.fori_loop(0, blocks.count, chunk, state))
 
-    starts = (shaped(state, blocks.starts_shape), blocks.starts)
+    starts = (shape_struct(state, blocks.starts_shape), blocks.starts)
     return blocks.call(
         kernel,
         [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
         [
-            (shaped(v, v.shape), blocks.values),
-            (shaped(state, state.shape), blocks.state),
+            (shape_struct(v, v.shape), blocks.values),
+            (shape_struct(state, state.shape), blocks.state),
             starts if with_starts else (None, blocks.starts),
         ],
     )
@@ -106,7 +106,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         blocks.store_state(of_state, of_first)
 
     parts = blocks.parts_shape
-    decays = None if log_decay is None else shaped(starts, log_decay.shape)
+    decays = None if log_decay is None else shape_struct(starts, log_decay.shape)
     of_q, of_k, of_v, of_decay, of_state = blocks.call(
         kernel,
         [
@@ -116,11 +116,11 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (last_gradient, blocks.state),
         ],
         [
-            (shaped(q if blocks.shared == 1 else starts, parts), blocks.parts),
-            (shaped(k if blocks.shared == 1 else starts, parts), blocks.parts),
-            (shaped(v, v.shape), blocks.values),
+            (shape_struct(q if blocks.shared == 1 else starts, parts), blocks.parts),
+            (shape_struct(k if blocks.shared == 1 else starts, parts), blocks.parts),
+            (shape_struct(v, v.shape), blocks.values),
             (decays, blocks.decays),
-            (shaped(starts, last_gradient.shape), blocks.state),
+            (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
     )
     # A state that is not finite was replaced by zeros.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.pallas.devices import shaped
+from ssm_jax.kernels.pallas.devices import shape_struct
 from ssm_jax.kernels.pallas.matrix_chunk import (
     Head,
     evaluate,
@@ -79,14 +79,14 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
                 last[0, n] = mark(flags.after, after)
         o[0] = _side_by_side(outputs).astype(o.dtype)
 
-    starts = (shaped(state, blocks.starts_shape), blocks.starts)
+    starts = (shape_struct(state, blocks.starts_shape), blocks.starts)
     o, last, starts = call(
         kernel,
         blocks.grid,
         [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
         [
-            (shaped(v, blocks.values_shape), blocks.values),
-            (shaped(state, state.shape), blocks.state),
+            (shape_struct(v, blocks.values_shape), blocks.values),
+            (shape_struct(state, state.shape), blocks.state),
             starts if with_starts else (None, blocks.starts),
         ],
         [],
@@ -138,7 +138,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             for n, of_row in enumerate(of_rows):
                 of_decay[0, 0, n : n + 1] = of_row
 
-    decays, parts = shaped(starts, blocks.decays_shape), blocks.parts_shape
+    decays, parts = shape_struct(starts, blocks.decays_shape), blocks.parts_shape
     of_q, of_k, of_v, of_decay, of_state = call(
         kernel,
         blocks.grid,
@@ -149,11 +149,11 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (last_gradient, blocks.state),
         ],
         [
-            (shaped(q if blocks.splits == 1 else starts, parts), blocks.parts),
-            (shaped(k if blocks.splits == 1 else starts, parts), blocks.parts),
-            (shaped(v, blocks.values_shape), blocks.values),
+            (shape_struct(q if blocks.splits == 1 else starts, parts), blocks.parts),
+            (shape_struct(k if blocks.splits == 1 else starts, parts), blocks.parts),
+            (shape_struct(v, blocks.values_shape), blocks.values),
             (None if log_decay is None else decays, blocks.decays),
-            (shaped(starts, last_gradient.shape), blocks.state),
+            (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
         [],
     )

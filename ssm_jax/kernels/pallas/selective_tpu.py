@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.pallas.devices import shaped
+from ssm_jax.kernels.pallas.devices import shape_struct
 from ssm_jax.kernels.pallas.tpu import call
 
 # Steps of a block, one register of columns, and steps of a tile, a register of rows.
@@ -268,7 +268,7 @@ class _Blocks:
 
     def call(self, kernel, operands, results, scratch):
         """Calls a kernel with the blocks of operands; results are shapes and specs."""
-        shapes = [(shaped(self._like, size), spec) for size, spec in results]
+        shapes = [(shape_struct(self._like, size), spec) for size, spec in results]
         return call(kernel, self._grid, operands, shapes, scratch)
 
 

@@ -13,7 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas import one_step, parts
-from ssm_jax.kernels.pallas.devices import shaped
+from ssm_jax.kernels.pallas.devices import shape_struct
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Bool, PyTree
@@ -197,7 +197,7 @@ class _Blocks:
           ``h``, with the parts of the last operand.
         """
         (b, _), like = operands[-1], self._like
-        result = shaped(like, like.shape)
+        result = shape_struct(like, like.shape)
         (h,) = call(
             kernel,
             self._grid,
@@ -221,7 +221,7 @@ def call(
       kernel: Function of references to blocks of operands, results and scratch.
       grid: Number of sequences, of blocks of states and of blocks of steps.
       operands: Trees of arrays, or None, with the blocks of their leaves.
-      results: Trees from `shaped`, with the blocks of their leaves.
+      results: Trees from `shape_struct`, with the blocks of their leaves.
       scratch: Trees of memory that is kept from one block to the next.
 
     Returns:
