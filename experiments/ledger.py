@@ -10,8 +10,9 @@ Every result in the README, in the conclusions of ``docs/papers`` and in
 the fields; the table of the README stands between ``<!-- results:headlines -->`` and
 ``<!-- /results -->``. The pages of ``experiments/results`` are written whole, from
 ``experiments/PAPER/tables.py`` and the conclusions.
-``--record`` first writes the rows of evaluated runs, with their validation metric by
-step and including those by length, to ``experiments/results``. ``--baselines`` adds the
+``--record`` first writes the rows of evaluated runs to ``experiments/results``, with
+those by length, the validation metric by step of the training, and the gradients by the
+initial state after it. ``--baselines`` adds the
 trivial baseline to records of these experiments that have none; their data are read
 from ``--data_dir`` or generated.
 """
@@ -24,7 +25,7 @@ from absl import flags
 
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput
-from experiments.fru.figures import iterations, learning
+from experiments.fru.figures import gradients, iterations, learning
 from experiments.longssm.figures import carried, layers, lengths
 from experiments.page import Numbers, page
 from experiments.papers import HEADLINES, PAGES
@@ -33,6 +34,7 @@ from experiments.records import (
     RESULTS,
     add_baselines,
     check_published,
+    last_gradients,
     record,
     records,
     validation_curve,
@@ -51,6 +53,7 @@ PICTURES = {
     "longssm/carried.png": carried.draw,
     "longssm/layers.png": layers.draw,
     "fru/learning.png": learning.draw,
+    "fru/gradients.png": gradients.draw,
 }
 """Pictures that are drawn from records alone, and what draws them."""
 README = EXPERIMENTS.parent / "README.md"
@@ -175,6 +178,8 @@ def main(argv):
         check_published(folder, row)
         if curve := validation_curve(folder, row["metric"]):
             row["curve"] = curve
+        if norms := last_gradients(folder):
+            row["gradients"] = norms
     # Recorded after all checks, so that an error leaves the records unchanged.
     for row in rows:
         record(row)

@@ -1,9 +1,9 @@
 """Pages of ``experiments/results``: what a paper consists of, rendered from records.
 
 A `Paper` is a list of parts, kept as data in ``experiments/PAPER/tables.py``: `Table`,
-`Grid`, `Lengths`, `Curves`, `Forecast` and `Benchmark` say which records they show, and
-their method ``markdown`` shows them. Conclusions are prose: the section of that name
-of ``docs/papers/PAPER.md``, with which the page begins.
+`Grid`, `Lengths`, `Curves`, `Gradients`, `Forecast` and `Benchmark` say which records
+they show, and their method ``markdown`` shows them. Conclusions are prose: the section
+of that name of ``docs/papers/PAPER.md``, with which the page begins.
 """
 
 import itertools
@@ -24,6 +24,8 @@ from ssm_jax.cli.summary import (
     Footnotes,
     Row,
     Summary,
+    common_choices,
+    distinct_choices,
     format_result,
     name_of,
     number,
@@ -312,39 +314,16 @@ def _experiment_table(
       What the names have in common, and the table with the rest of each.
     """
     names = [line[column] for line in lines for column in columns]
-    common = _common_choices(names)
+    common = common_choices(names)
     cells = [
         [
-            _distinct_choices(cell, common) if i in columns else cell
+            distinct_choices(cell, common) if i in columns else cell
             for i, cell in enumerate(line)
         ]
         for line in lines
     ]
     table = tables.markdown([head, *cells])
     return f"Experiments are `{common}` with:\n\n{table}" if common else table
-
-
-def _common_choices(names: Iterable[str]) -> str:
-    """The experiment and the choices that all names share; empty if there is one."""
-    names = dict.fromkeys(names)
-    experiments = {name.partition(":")[0] for name in names}
-    if len(names) < 2 or len(experiments) > 1:
-        return ""
-    first, *others = (name.partition(":")[2].split(",") for name in names)
-    shared = [choice for choice in first if all(choice in other for other in others)]
-    return f"{experiments.pop()}:{','.join(shared)}".rstrip(":")
-
-
-def _distinct_choices(name: str, common: str) -> str:
-    """The choices of a name that are not in common with others."""
-    if not common:
-        return name
-    shared = common.partition(":")[2].split(",")
-    choices = name.partition(":")[2].split(",")
-    return (
-        ", ".join(choice for choice in choices if choice not in shared)
-        or "nothing else"
-    )
 
 
 def _details(summary: str, text: str) -> str:
@@ -673,6 +652,43 @@ class Curves(_PartOfRuns):
             return ""
         head = ("experiment", "last", "worst", "rises")
         return f"{self.text}\n{_experiment_table(head, lines)}"
+
+
+@dataclass(frozen=True)
+class Gradients(_PartOfRuns):
+    """Norms of the gradient by the initial state after training.
+
+    Attributes:
+      title: The title of the section.
+      text: What it shows.
+      experiments: Regular expression of the names of the runs.
+      steps: Numbers of steps after which a prediction is shown.
+      pictures: As of `Grid`.
+    """
+
+    title: str
+    text: str
+    experiments: str
+    steps: tuple[int, ...]
+    pictures: Mapping[str, str] | None = None
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the median over seeds by step; empty without a record."""
+        lines = []
+        for result in summaries(rows):
+            norms = [row["gradients"] for row in result.rows if "gradients" in row]
+            if self.shows(result.name) and norms:
+                medians = (
+                    statistics.median(seed[str(step)] for seed in norms)
+                    for step in self.steps
+                )
+                cells = (f"{median:.1e}" for median in medians)
+                lines.append((result.name, *cells, str(len(norms))))
+        if not lines:
+            return ""
+        head = ("experiment", *(f"t = {step}" for step in self.steps), "seeds")
+        table = _experiment_table(head, lines)
+        return "\n".join([self.text, table, *_pictures(self.pictures or {})])
 
 
 def _curve(row: Row) -> list[float]:

@@ -113,6 +113,26 @@ def validation_curve(folder: WorkDir, metric: str) -> dict[str, float]:
     }
 
 
+def last_gradients(folder: WorkDir) -> dict[str, float]:
+    """Returns the last norms of the gradient by the initial state; empty without any.
+
+    They are L2 norms of the gradient of the loss at step ``t``, by ``t``.
+
+    Args:
+      folder: Work dir of the run.
+    """
+    prefix = "gradient/l2/"
+    measured = [
+        {
+            key.removeprefix(prefix): value
+            for key, value in line.items()
+            if key.startswith(prefix) and value is not None
+        }
+        for line in folder.metrics()
+    ]
+    return next(filter(None, reversed(measured)), {})
+
+
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
     """Writes a row to a JSON file, and its rows by length to a JSONL file."""
     path = record_path(row, results)

@@ -1,6 +1,6 @@
 """Tables and figures of the paper on the FRU."""
 
-from experiments.page import Grid, Paper, Pictures, Table, cells
+from experiments.page import Gradients, Grid, Paper, Pictures, Table, cells
 
 _UNITS = ("fru", "sru", "lstm", "rnn")
 _SPLIT = (
@@ -84,6 +84,16 @@ The curves of the units that were run: the part of the validation split that is
 misclassified; one seed. Drawn by `python -m experiments.fru.figures.learning`.
 """,
             {"Validation error by step of each unit": "fru/learning.png"},
+        ),
+        Gradients(
+            "Figure 5: gradients by the initial state",
+            """\
+The L2 norm of the gradient of the loss of the prediction after `t` steps by the state
+before the first one, at the end of the training; the median over seeds.
+""",
+            r"fru/mixture:curves=poly5,model=\w+,size=small",
+            (16, 56, 96, 136, 176),
+            {"Norm of the gradient by step, of each unit": "fru/gradients.png"},
         ),
         Grid(
             "Mixtures of curves: the part of the variance that each unit misses",

@@ -3,10 +3,12 @@
     ssm-jax report --workdirs=runs/shift,runs/digits
 
 Figures are written to ``figures`` in each work dir that is not read-only, as PNG and
-PDF, at the width of a column or a page of a paper. Runs that differ only in their seed
-(``--config.training.seed``) share a row: the mean and, after ±, the sample standard
-deviation over seeds; other runs of one experiment and variant are refused. The metric
-of a language model is the perplexity, followed by the bits per token; that of a
+PDF, at the width of a column or a page of a paper. Several language models that were
+measured by length are drawn in one figure, too, ``lengths_of_runs``: one trained from
+zero states beside one with carried states, for example. Runs that differ only in their
+seed (``--config.training.seed``) share a row: the mean and, after ±, the sample
+standard deviation over seeds; other runs of one experiment and variant are refused. The
+metric of a language model is the perplexity, followed by the bits per token; that of a
 forecast is the mean absolute error in the units of its file, beside the best of its
 baselines. ``--json`` prints what is known of each run instead, one a line.
 
@@ -32,7 +34,14 @@ from ssm_jax import plots
 from ssm_jax.cli import page, tables
 from ssm_jax.cli.grid import SEED
 from ssm_jax.cli.run_flags import check_writable
-from ssm_jax.cli.summary import METRICS, Row, in_units, name_of
+from ssm_jax.cli.summary import (
+    METRICS,
+    Row,
+    common_choices,
+    distinct_choices,
+    in_units,
+    name_of,
+)
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.forecast import panels_of_arrays
 from ssm_jax.evaluation.run import (
@@ -266,6 +275,36 @@ def figures(folder: WorkDir, row: Mapping[str, Any]) -> dict[str, Figure]:
     return drawn
 
 
+def draw_comparison(folders: Sequence[WorkDir], rows: Sequence[Row]) -> list[Path]:
+    """Draws runs that were measured by length beside each other, in each work dir.
+
+    Args:
+      folders: Work dirs of the runs.
+      rows: The row of each.
+
+    Returns:
+      Paths of the figures; none if there are fewer than two such runs.
+    """
+    runs = [
+        (folder, row)
+        for folder, row in zip(folders, rows, strict=True)
+        if row["lengths"]
+    ]
+    if len(runs) < 2:
+        return []
+    common = common_choices(name_of(row) for _, row in runs)
+    lines = [
+        (distinct_choices(name_of(row), common), row["lengths"]) for _, row in runs
+    ]
+    drawing = plots.lengths_of_runs(lines, common or "perplexity by length")
+    return [
+        path
+        for folder, _ in runs
+        if folder.may_write()
+        for path in plots.save(drawing, folder.path / "figures/lengths_of_runs.png")
+    ]
+
+
 def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_list("workdirs", [], "Work dirs of the runs, separated by commas.")
@@ -299,17 +338,23 @@ def main(argv):
     check_seeds(folders, rows)
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
-        for folder, row in zip(folders, rows, strict=True):
-            if folder.may_write():
-                paths = draw(folder, row)
-                if not flags.FLAGS.json:
-                    print(*paths, sep="\n")
+        for paths in _draw_all(folders, rows):
+            if paths and not flags.FLAGS.json:
+                print(*paths, sep="\n")
     if flags.FLAGS.json:
         print(*map(json.dumps, rows), sep="\n")
         return
     results = tables.results([in_units(row) for row in rows])
     print(results, tables.by_length(rows), sep="\n", end="")
     print(tables.forecast_table(rows), end="")
+
+
+def _draw_all(folders, rows):
+    """Yields the paths of the figures of each run, and of those of several."""
+    for folder, row in zip(folders, rows, strict=True):
+        if folder.may_write():
+            yield draw(folder, row)
+    yield draw_comparison(folders, rows)
 
 
 def _further_figures(folder, row):

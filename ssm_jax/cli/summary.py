@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -344,6 +344,43 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
 def name_of(row: Row) -> str:
     """The experiment and the variant of a run, as in ``--config``."""
     return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
+
+
+def common_choices(names: Iterable[str]) -> str:
+    """Returns the experiment and the choices that all names share; empty if none.
+
+    Example:
+      >>> common_choices(["fru/imdb:model=fru,size=small", "fru/imdb:size=small"])
+      'fru/imdb:size=small'
+    """
+    names = dict.fromkeys(names)
+    experiments = {name.partition(":")[0] for name in names}
+    if len(names) < 2 or len(experiments) > 1:
+        return ""
+    first, *others = (name.partition(":")[2].split(",") for name in names)
+    shared = [choice for choice in first if all(choice in other for other in others)]
+    return f"{experiments.pop()}:{','.join(shared)}".rstrip(":")
+
+
+def distinct_choices(name: str, common: str) -> str:
+    """Returns the choices of a name that are not among the common ones.
+
+    Args:
+      name: A name, as `name_of` returns it.
+      common: What it shares with others, as `common_choices` returns it.
+
+    Example:
+      >>> distinct_choices("fru/imdb:model=fru,size=small", "fru/imdb:size=small")
+      'model=fru'
+    """
+    if not common:
+        return name
+    shared = common.partition(":")[2].split(",")
+    choices = name.partition(":")[2].split(",")
+    return (
+        ", ".join(choice for choice in choices if choice not in shared)
+        or "nothing else"
+    )
 
 
 def sort_key(row: Row) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from ssm_jax.plots.eigenvalues import eigenvalues
 from ssm_jax.plots.forecasts import forecasts
 from ssm_jax.plots.gradients import gradients
 from ssm_jax.plots.kernels import convolution_kernels
-from ssm_jax.plots.lengths import lengths
+from ssm_jax.plots.lengths import lengths, lengths_of_runs
 from ssm_jax.plots.memory import memory
 from ssm_jax.plots.predictions import images, masks, sequences
 from ssm_jax.plots.style import save
@@ -25,6 +25,7 @@ __all__ = [
     "images",
     "is_image",
     "lengths",
+    "lengths_of_runs",
     "masks",
     "memory",
     "save",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import (
@@ -14,6 +15,7 @@ from ssm_jax.plots.style import (
     figure,
     label_ticks,
     legend,
+    line_style,
     plain,
 )
 
@@ -58,20 +60,56 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             if line[-1]["perplexity"] is not None:
                 axes.axhline(line[-1]["perplexity"], **style)
             continue
-        axes.semilogx(
-            [row["length"] for row in line],
-            [math.nan if (y := row["perplexity"]) is None else y for row in line],
-            marker="o",
-            markersize=3.5,
-            **style,
-        )
-    axes.axvline(
-        rows[0]["trained"],
-        color=GREY,
-        linestyle="--",
-        linewidth=1,
-        label="length in training",
+        _plot(axes, line, marker="o", markersize=3.5, **style)
+    _finish(axes, rows, title)
+    return drawing
+
+
+def lengths_of_runs(
+    rows_by_run: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], title: str
+) -> Figure:
+    """Plots the perplexity of several models on windows from zero states.
+
+    Args:
+      rows_by_run: The name of each run and its rows, as those of `lengths`. Runs of one
+        name, such as those of several seeds, share a colour.
+      title: What the runs have in common.
+
+    Returns:
+      A figure with one panel, as that of `lengths`.
+    """
+    drawing = figure(COLUMN, 2.5)
+    axes = drawing.subplots()
+    names = [*dict.fromkeys(name for name, _ in rows_by_run)]
+    labelled = set()
+    for name, rows in rows_by_run:
+        line = [
+            row
+            for row in rows
+            if (row["window_state"], row["order"]) == ("zero", "text")
+        ]
+        label = None if name in labelled else name
+        labelled.add(name)
+        style = line_style(names.index(name))
+        _plot(axes, line, **style | {"label": label, "markersize": 3.5})
+    _finish(axes, [row for _, rows in rows_by_run for row in rows], title)
+    axes.set_ylabel("perplexity from zero states")
+    return drawing
+
+
+def _plot(axes: Axes, line: Sequence[Mapping[str, Any]], **style: Any) -> None:
+    axes.semilogx(
+        [row["length"] for row in line],
+        [math.nan if (y := row["perplexity"]) is None else y for row in line],
+        **style,
     )
+
+
+def _finish(axes: Axes, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Marks the lengths of the training, and sets ticks, labels and scales."""
+    for i, trained in enumerate(sorted({row["trained"] for row in rows})):
+        label = None if i else "length in training"
+        axes.axvline(trained, color=GREY, linestyle="--", linewidth=1, label=label)
     # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
     # Minor ticks would be at multiples of powers of 10, between powers of 2.
@@ -82,4 +120,3 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     plain(axes, title=title, x="window length, tokens", y="perplexity")
     label_ticks(axes, ticks, [f"{tick:,}" for tick in ticks])
     legend(axes)
-    return drawing

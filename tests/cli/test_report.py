@@ -216,3 +216,23 @@ def test_runs_of_one_line_differ_in_their_seed_alone(
         assert status in (0, None) and "0.5000 ± 0.0000" in out
     else:
         assert status == 2 and refused in err and "`workdirs`" in err
+
+
+def test_runs_measured_by_length_are_drawn_together(tmp_path):
+    line = {"window_state": "zero", "order": "text", "trained": 16}
+    lengths = [line | {"length": n, "perplexity": 9.0} for n in (16, 64)]
+    rows = [
+        {"experiment": "text", "variant": f"state_init={name}", "lengths": lengths}
+        for name in ("zero", "carry")
+    ]
+    folders = [WorkDir(tmp_path / name) for name in ("zero", "carry")]
+    for folder in folders:
+        (folder.path / "figures").mkdir(parents=True)
+    paths = report.draw_comparison(folders, rows)
+    assert {path.relative_to(tmp_path).as_posix() for path in paths} == {
+        f"{name}/figures/lengths_of_runs.{kind}"
+        for name in ("zero", "carry")
+        for kind in ("png", "pdf")
+    }
+    assert all(path.stat().st_size for path in paths)
+    assert not report.draw_comparison(folders, [rows[0], rows[1] | {"lengths": []}])

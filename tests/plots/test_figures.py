@@ -112,17 +112,36 @@ def test_gradients_have_a_curve_per_measured_step():
     assert plots.gradients(lines[1:2], "x") is None
 
 
-def test_lengths_have_a_line_per_evaluation():
-    rows = [
+def length_rows(*values, trained=16):
+    return [
         {
             "window_state": s,
             "order": "text",
             "length": n,
             "perplexity": p,
-            "trained": 16,
+            "trained": trained,
         }
-        for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("carry", 16, 2.0))
+        for s, n, p in values
     ]
+
+
+def test_lengths_of_runs_have_a_line_per_run_and_a_name_per_experiment():
+    zero = length_rows(("zero", 16, 3.0), ("zero", 64, 4.0))
+    carried = length_rows(
+        ("zero", 32, 3.5), ("zero", 64, 2.0), ("carry", 64, 1.0), trained=32
+    )
+    runs = [("a", zero), ("a", zero), ("b", carried)]
+    (axes,) = plots.lengths_of_runs(runs, "x").axes
+    curves = [line for line in axes.lines if len({*line.get_xdata()}) > 1]
+    assert [line.get_label() for line in curves][::2] == ["a", "b"]
+    first, second, third = (line.get_color() for line in curves)
+    assert first == second != third
+    assert [*curves[-1].get_ydata()] == [3.5, 2.0]
+    assert sorted(line.get_xdata()[0] for line in axes.lines[-2:]) == [16, 32]
+
+
+def test_lengths_have_a_line_per_evaluation():
+    rows = length_rows(("zero", 16, 3.0), ("zero", 64, 4.0), ("carry", 16, 2.0))
     shown = drawn(plots.lengths(rows, "x").axes[0])
     assert shown["zero state, text"] == [[16, 3.0], [64, 4.0]]
     # A horizontal line across the panel.
