@@ -1,4 +1,4 @@
-r"""Do a few steps of state passing after training from zero states extend a model?
+r"""Which initial states extend a model, and do they if they come late in training?
 
     python -m experiments.longssm.state_passing --data_dir=FOLDER --workdir=runs/passing
 
@@ -7,8 +7,9 @@ r"""Do a few steps of state passing after training from zero states extend a mod
 
 - ``zero``: each window from zero states;
 - ``carry``: from the final states of the window before;
-- ``passing``: a quarter of the steps more after ``zero``, each window from the final
-  states of an unrelated one;
+- ``others``: from the final states of an unrelated window;
+- ``noise``: from normal noise;
+- ``passing``: a quarter of the steps more after ``zero``, each window as in ``others``;
 - ``control``: as many steps more after ``zero``, from zero states again.
 
 Each is measured by its perplexity on windows of several lengths from zero states, by
@@ -45,6 +46,8 @@ MODELS, SEEDS = ("s5", "mamba"), 3
 STATE_INITS = {
     "zero": "zero",
     "carry": "carry",
+    "others": "state_passing",
+    "noise": "noise",
     "passing": "state_passing",
     "control": "zero",
 }
@@ -124,7 +127,7 @@ def measure(data_dir: str, folder: Path, run: Mapping[str, Any]) -> dict[str, An
 class StatePassing(PartWithoutRuns):
     """The record, as a section of the page of results."""
 
-    title = "State passing after training"
+    title = "Other initial states, and late ones"
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the means over seeds; empty without a record."""
@@ -174,14 +177,14 @@ class StatePassing(PartWithoutRuns):
 
 _TEXT = """\
 S5 and Mamba of the size `tiny`, trained on windows of 16 bytes from zero states
-(`zero`), from carried ones (`carry`), and for a quarter of the steps more after `zero`:
-from final states of unrelated windows (`passing`), or from zero states again
-(`control`). Perplexities per byte from zero states by the length of the window, mean
-and standard deviation over seeds; whether each seed `extends`, as in the tables by
-length; `remembrance`, half the L1 distance of the prediction after 64 bytes from that
-without the first eight; `growth`, the norm of the states after 32,768 bytes by that
-after 16, the largest of all layers. Measured by `python -m
-experiments.longssm.state_passing` on {machine}.
+(`zero`), from carried ones (`carry`), from final states of unrelated windows (`others`)
+and from normal noise (`noise`), and for a quarter of the steps more after `zero`: as
+`others` (`passing`), or from zero states again (`control`). Perplexities per byte from
+zero states by the length of the window, mean and standard deviation over seeds; whether
+each seed `extends`, as in the tables by length; `remembrance`, half the L1 distance of
+the prediction after 64 bytes from that without the first eight; `growth`, the norm of
+the states after 32,768 bytes by that after 16, the largest of all layers. Measured by
+`python -m experiments.longssm.state_passing` on {machine}.
 """
 
 

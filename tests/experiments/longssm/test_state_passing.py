@@ -26,6 +26,8 @@ def test_runs_differ_in_their_initial_states_and_in_where_they_begin(tmp_path):
     assert begins == {
         "zero": None,
         "carry": None,
+        "others": None,
+        "noise": None,
         "passing": continued,
         "control": continued,
     }
