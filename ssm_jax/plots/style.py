@@ -227,6 +227,10 @@ def save(drawing: Figure, path: Path) -> list[Path]:
       The files written.
     """
     _as_written(drawing)
+    if layout := drawing.get_layout_engine():
+        # Once, and not twice again for each file.
+        layout.execute(drawing)
+        drawing.set_layout_engine("none")
     paths = [path, path.with_suffix(".pdf")] if path.suffix == ".png" else [path]
     # Type 42 embeds TrueType fonts, which publishers require.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ssm_jax"}):
