@@ -29,13 +29,15 @@ def selective_form(
       rates: Decay rates ``r``, positive, ``(d, n)``.
       feedthrough: ``D``, ``(d,)``.
     """
+    # Outside of the loop over steps, which would read them across their rows.
+    rates_by_state = rates.T
 
     def decay_and_input(inputs):
         x, dt, B, _ = inputs
         # (b, c, n, d), for the steps of one chunk only.
         # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
         steps = -dt[..., None, :]
-        decay = jnp.exp(steps * promoted_like(rates.T, steps))
+        decay = jnp.exp(steps * promoted_like(rates_by_state, steps))
         # Delta B x by Euler's rule.
         return decay, (dt * x)[..., None, :] * B[..., None]
 
