@@ -122,9 +122,9 @@ SUITES = {
     ),
     "selective": Suite(
         peers.selective_rows,
-        (512, 4096),
-        "The selective SSM relative to a plain `jax.lax.scan` of its equations; timed "
-        "in turns.",
+        tuple(peers.SELECTIVE_SIZES),
+        "The selective SSM relative to a plain `jax.lax.scan` of its equations, and on "
+        "CPUs what these ratios are to be at most; timed in turns.",
     ),
     "training_steps": Suite(
         training_steps.training_step_rows,

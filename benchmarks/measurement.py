@@ -58,6 +58,8 @@ def bytes_held(compiled: jax.stages.Compiled) -> float:
 def time_in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
     """Times functions in turns, so that the load of the machine is that of all.
 
+    Every other turn is in the opposite order.
+
     Args:
       runs: Functions without arguments, by name; each is called once before.
       repeats: Number of timed turns.
@@ -66,12 +68,14 @@ def time_in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row
       ``name_s`` and ``name_min_s`` of each: median and minimum.
     """
     seconds = {name: [] for name in runs}
+    order = list(runs)
     for turn in range(repeats + 1):
-        for name, run in runs.items():
+        for name in order:
             start = time.perf_counter()
-            jax.block_until_ready(run())
+            jax.block_until_ready(runs[name]())
             if turn:
                 seconds[name].append(time.perf_counter() - start)
+        order.reverse()
     return {
         key: value
         for name, values in seconds.items()

@@ -23,6 +23,12 @@ TOLERANCE = 2e-3
 """Bound on the difference of outputs, relative to the largest one. The peers multiply a
 rounded phase by the step, so that their own error grows with the length."""
 
+SELECTIVE_SIZES = {512: (8, 64), 1024: (4, 512), 4096: (1, 128)}
+"""Batch and width of the timed selective SSMs, by length."""
+
+SELECTIVE_TARGETS = {"forward_target": 0.75, "grad_target": 0.5}
+"""What ``forward_ratio`` and ``grad_ratio`` are to be at most, on CPUs."""
+
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 """Whether torch is installed. It is no dependency: without it, DLR and S4D are compared
 to the same form in plain JAX only."""
@@ -125,26 +131,34 @@ def peer_rows(
 
 
 def selective_rows(
-    length: int, *, batch: int = 8, width: int = 64, repeats: int
-) -> Iterable[Row]:
+    length: int, *, batch: int = 0, width: int = 0, n: int = 16, repeats: int
+) -> Iterator[Row]:
     """Times the selective SSM and a plain scan of its equations in turns.
 
     Args:
       length: Number of steps.
-      batch: Number of sequences.
-      width: Number of channels, of 16 states each.
+      batch: Number of sequences. 0: that of `SELECTIVE_SIZES`, or 8.
+      width: Number of channels. 0: that of `SELECTIVE_SIZES`, or 64.
+      n: Number of states of a channel.
       repeats: Number of timed turns.
 
-    Returns:
+    Yields:
       The rows of `comparison_rows`, by ``"sequential"`` on CPUs, else by ``"pallas"``.
+      On CPUs those of `SELECTIVE_SIZES` with 16 states have `SELECTIVE_TARGETS`.
     """
-    selective = SelectiveSSM()
-    method = "sequential" if target_platform() == "cpu" else "pallas"
+    size = SELECTIVE_SIZES.get(length, (8, 64))
+    batch, width = batch or size[0], width or size[1]
+    selective = SelectiveSSM(d_state=n)
+    on_cpu = target_platform() == "cpu"
+    method = "sequential" if on_cpu else "pallas"
+    has_targets = on_cpu and n == 16 and (batch, width) == SELECTIVE_SIZES.get(length)
+    targets = SELECTIVE_TARGETS if has_targets else {}
     params = selective.init(jax.random.key(0), width)
     ours = partial(_apply, selective, method=method)
     peers = {"lax.scan": plain.selective_steps}
     comparisons = {f"SelectiveSSM, {method}": Comparison(ours, params, width, peers)}
-    return comparison_rows(comparisons, length, batch, repeats)
+    for row in comparison_rows(comparisons, length, batch, repeats):
+        yield row | {"states": n} | targets
 
 
 def comparison_rows(

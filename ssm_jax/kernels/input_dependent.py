@@ -1,6 +1,7 @@
 """Recurrences whose decays depend on the step, evaluated by chunks of the length."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import append_axes, join_chunks, split_chunks, valid_steps
-from ssm_jax.kernels.plan import chunk_method, is_symbolic
+from ssm_jax.kernels.plan import chunk_method, is_symbolic, recomputes_steps
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import (
     Array,
@@ -150,6 +151,11 @@ def evaluate_chunks(
             h = jnp.where(expand_flags(reset), 0, h)
         h = (a * h + b).astype(state.dtype)
         return h, readout(inputs, h)
+
+    leaves = jax.tree.leaves(inputs)
+    n_inputs = sum(math.prod(leaf.shape[axis + 1 :]) for leaf in leaves)
+    if recomputes_steps(n_inputs=n_inputs, n_states=math.prod(state.shape[axis:])):
+        one_step = jax.checkpoint(one_step, prevent_cse=False)
 
     # Rematerialization stores one state per chunk instead of one per step. The scan
     # already prevents that forward and recomputed operations are merged.

@@ -295,6 +295,21 @@ def chunk_method(*, length: Dimension, size: Dimension, bytes_per_step: int) -> 
     )
 
 
+def recomputes_steps(*, n_inputs: int, n_states: int) -> bool:
+    """Whether the backward pass of a scan over steps computes each step again.
+
+    From its inputs and the state before it. Else decays, and all other values that a
+    derivative needs, are stored, each as large as a state.
+
+    Args:
+      n_inputs: Number of entries of the inputs of a step, of one sequence.
+      n_states: Number of entries of the state of one sequence.
+    """
+    # Few inputs are read in less time than several arrays of the size of the states.
+    # With as many inputs as states the functions of them, gates among them, take more.
+    return n_inputs < n_states
+
+
 def nonlinear_method(
     solver: str, *, length: Dimension, n_bytes: Dimension, platform: str | None = None
 ) -> Method:

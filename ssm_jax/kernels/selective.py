@@ -1,8 +1,11 @@
 """The selective recurrence of Mamba, with given steps, projections and readouts."""
 
+import functools
+
 import jax.numpy as jnp
 
 from ssm_jax.kernels.input_dependent import ChunkedForm
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float
 
@@ -29,20 +32,31 @@ def selective_form(
       rates: Decay rates ``r``, positive, ``(d, n)``.
       feedthrough: ``D``, ``(d,)``.
     """
+    # Outside of the loop over steps, which would read them across their rows.
+    rates_by_state = rates.T
+    # On CPUs products of matrices: the gradients in B and C, sums over channels, are
+    # then products, too, whose operands XLA does not broadcast in memory. Elsewhere
+    # sums, which are fused with the states.
+    by_products = target_platform() == "cpu"
+    einsum = functools.partial(jnp.einsum, precision="highest")
 
     def decay_and_input(inputs):
         x, dt, B, _ = inputs
         # (b, c, n, d), for the steps of one chunk only.
         # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
         steps = -dt[..., None, :]
-        decay = jnp.exp(steps * promoted_like(rates.T, steps))
+        decay = jnp.exp(steps * promoted_like(rates_by_state, steps))
         # Delta B x by Euler's rule.
+        if by_products:
+            return decay, einsum("...d,...n->...nd", dt * x, B)
         return decay, (dt * x)[..., None, :] * B[..., None]
 
     def readout(inputs, h):
         x, _, _, C = inputs
-        # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
-        y = jnp.sum(h * C[..., None], -2)
+        if by_products:
+            y = einsum("...nd,...n->...d", h, C)
+        else:
+            y = jnp.sum(h * C[..., None], -2)
         return y + promoted_like(feedthrough, x) * x
 
     def by_kernel(*args):
