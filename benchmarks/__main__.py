@@ -43,6 +43,7 @@ from benchmarks import (
     meshes,
     peers,
     roofline,
+    startup,
     training_steps,
 )
 from benchmarks.measurement import Row
@@ -195,6 +196,12 @@ SUITES = {
         "The forecaster that `ssm-jax new` writes beside ridge regression on lags, the "
         "last value and the linear forecast that it is added to, on generated series "
         "and those of statsmodels, over three seeds.",
+    ),
+    "startup": Suite(
+        startup.startup_rows,
+        (20,),
+        "CPU and wall seconds of programs: training up to the first step, and "
+        "evaluation, forecast and text of small runs; in turns.",
     ),
     "decoding": Suite(
         language.decoding_rows,

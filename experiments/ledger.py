@@ -60,6 +60,7 @@ README = EXPERIMENTS.parent / "README.md"
 _DOCS = EXPERIMENTS.parent / "docs"
 PROSE = {name: _DOCS / "papers" / f"{name}.md" for name in PAGES}
 PROSE["own_data"] = _DOCS / "own_data.md"
+PROSE["speed"] = _DOCS / "performance.md"
 """What has the conclusions of each page."""
 
 _NUMBER = re.compile(r"<!-- ([a-z]+ [^<>]+?) -->.*?<!-- / -->", re.DOTALL)

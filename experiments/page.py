@@ -864,7 +864,13 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
     """
     texts = {part.title: part.markdown(rows) for part in paper.parts}
     sections = [f"## {title}\n\n{text}" for title, text in texts.items() if text]
-    about = " ".join(_ABOUT.format(errors=ERRORS).split())
+    results = [
+        result
+        for result in summaries(rows)
+        if any(part.shows(result.name) for part in paper.parts)
+    ]
+    # Of runs alone: benchmarks and claims say themselves what they show.
+    about = " ".join(_ABOUT.format(errors=ERRORS).split()) if results else ""
     if paper.url:
         about = f"[The paper]({paper.url}). {about}"
     head = _HEAD.format(
@@ -872,11 +878,6 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
         conclusions=conclusions(prose),
         about=textwrap.fill(about, 88, break_on_hyphens=False),
     )
-    results = [
-        result
-        for result in summaries(rows)
-        if any(part.shows(result.name) for part in paper.parts)
-    ]
     return "\n".join([head, *sections, *([_runs(results)] if results else [])])
 
 

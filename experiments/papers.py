@@ -4,7 +4,7 @@ An experiment with published results has a dict ``PAPER`` from variants to resul
 of these variants is a cell of a table, which `tests/experiments/test_page.py` checks.
 """
 
-from experiments import beyond
+from experiments import beyond, speed
 from experiments.dlr import tables as dlr
 from experiments.etsmlp import tables as etsmlp
 from experiments.fru import tables as fru
@@ -25,6 +25,7 @@ PAGES = {
     "beyond": beyond.PAPER,
     "synthetic": synthetic.PAPER,
     "own_data": own_data.PAPER,
+    "speed": speed.PAPER,
 }
 """The pages of ``experiments/results``, by name."""
 

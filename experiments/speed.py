@@ -1,0 +1,136 @@
+"""Seconds, ratios to plain implementations, and shares of what a machine can do."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.page import Benchmark, Paper
+
+_Show = Callable[[Mapping[str, Any]], str]
+
+
+def _number(name: str, digits: str = ".2f") -> _Show:
+    """Shows a number of a row; empty where there is none."""
+
+    def show(row: Mapping[str, Any]) -> str:
+        return "" if row.get(name) is None else format(row[name], digits)
+
+    return show
+
+
+def _word(name: str) -> _Show:
+    return lambda row: str(row[name])
+
+
+PAPER = Paper(
+    "Speed",
+    "",
+    (
+        Benchmark(
+            "Programs from their start",
+            """\
+CPU seconds of all threads and seconds by the clock of processes, medians, beside the
+CPU seconds that are asked for. The small runs are a forecaster and a language model as
+`ssm-jax new` writes them, trained for 20 steps; but for the first step with an empty
+cache, compiled programs are read from the cache. Measured by `python -m benchmarks
+--suite=startup` on {machine}.
+""",
+            "startup.json",
+            {
+                "program": _word("what"),
+                "CPU s": _number("cpu_s"),
+                "at most": _number("target", "g"),
+                "wall s": _number("wall_s"),
+            },
+        ),
+        Benchmark(
+            "Layers beside plain implementations",
+            """\
+Time of a layer divided by that of the same layer written plainly as its authors' code
+evaluates it, with the same parameters; below 1 is faster. Measured by `python -m
+benchmarks --suite=peers` on {machine}.
+""",
+            "peers.json",
+            {
+                "layer": _word("what"),
+                "beside": _word("peer"),
+                "steps": _number("length", ","),
+                "batch": _word("batch"),
+                "width": _word("width"),
+                "outputs": _number("forward_ratio"),
+                "with gradient": _number("grad_ratio"),
+            },
+        ),
+        Benchmark(
+            "The selective recurrence beside a plain scan",
+            """\
+The same of Mamba's recurrence with 16 states for each channel, beside a `jax.lax.scan`
+that forms the decay in its step, and what is asked for. Measured by `python -m
+benchmarks --suite=selective` on {machine}.
+""",
+            "selective.json",
+            {
+                "batch": _word("batch"),
+                "steps": _number("length", ","),
+                "channels": _word("width"),
+                "outputs": _number("forward_ratio"),
+                "at most": _number("forward_target"),
+                "with gradient": _number("grad_ratio"),
+                "at most ": _number("grad_target"),
+            },
+        ),
+        Benchmark(
+            "Recurrences of matrices beside plain scans",
+            """\
+The same of `matrix_recurrence`, with decays of heads, of entries of keys, and with the
+delta rule, by the size of a head, beside a scan over the steps that forms the outer
+products and beside plain chunks of matrix products. Measured by `python -m benchmarks
+--suite=matrix` on {machine}.
+""",
+            "matrix.json",
+            {
+                "decays": _word("what"),
+                "size": _word("size"),
+                "beside": _word("peer"),
+                "outputs": _number("value_ratio"),
+                "with gradient": _number("grad_ratio"),
+                "memory of the gradient, MiB": _number("grad_mib", ".0f"),
+                "plain, MiB": _number("grad_peer_mib", ".0f"),
+            },
+        ),
+        Benchmark(
+            "Training steps",
+            """\
+Time of a training step of a classifier of 4 layers divided by that of a plain one by
+Flax and optax with the same parameters, and by that of the same model without its
+recurrence. Measured by `python -m benchmarks --suite=training_steps` on {machine}.
+""",
+            "training_steps.json",
+            {
+                "model": _word("what"),
+                "steps": _number("length", ","),
+                "batch": _word("batch"),
+                "width": _word("width"),
+                "of plain": _number("of_plain"),
+                "of no recurrence": _number("of_identity"),
+            },
+        ),
+        Benchmark(
+            "Text, a token at a time",
+            """\
+Tokens a second of a loop over all tokens in one program, and of blocks of tokens, by
+which `generate` prints while it continues; their ratio; and tokens a second with a call
+for each. Measured by `python -m benchmarks --suite=decoding` on {machine}.
+""",
+            "decoding.json",
+            {
+                "model": _word("what"),
+                "texts": _word("texts"),
+                "loop": _number("loop_per_s", ",.0f"),
+                "blocks": _number("blocks_per_s", ",.0f"),
+                "of the loop": _number("of_loop"),
+                "calls": _number("tokens_per_s", ",.0f"),
+            },
+        ),
+    ),
+)
+"""A section for each suite whose times are compared with others."""
