@@ -340,7 +340,7 @@ def matrix_cost_rows(
         device, platform = _load_compiler(target)
         on_tpu = platform == "tpu"
         for method in methods:
-            kinds = ["head"] if method == "pallas" else ["head", "entry", "delta"]
+            kinds = ["head", "delta"] if method == "pallas" else ["head", "entry", "delta"]
             for what in [*kinds, *[_OF_LAYER] * on_tpu]:
                 for size in SIZES:
                     rows = _matrix_costs(length, what, size, method, device, platform)

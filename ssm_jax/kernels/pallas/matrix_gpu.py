@@ -41,16 +41,16 @@ _WARPS = 8
 _PRECISION = jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X6
 
 
-def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
+def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
     """Returns ``(o, last, starts)``, as the kernel for TPUs does."""
     blocks = _Blocks(q, v, state.dtype)
 
-    def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
+    def kernel(q, k, v, decay, beta, reset, valid, first, o, last, starts):
         def chunk(n, state):
             if starts is not None:
                 blocks.store_state(starts, state, n)
             head, states, seen, marks = blocks.chunk(
-                n, q, k, v, decay, reset, valid, state
+                n, q, k, v, decay, beta, reset, valid, state
             )
             (y,), (after,) = blocks.evaluate(head, states, seen=seen, marks=marks)
             (flags,) = marks.values
@@ -63,7 +63,10 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     starts = (shape_struct(state, blocks.starts_shape), blocks.starts)
     return blocks.call(
         kernel,
-        [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
+        [
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
+            (state, blocks.state),
+        ],
         [
             (shape_struct(v, v.shape), blocks.values),
             (shape_struct(state, state.shape), blocks.state),
@@ -72,18 +75,20 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     )
 
 
-def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient):
+def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
     blocks = _Blocks(q, v, starts.dtype)
 
-    def kernel(q, k, v, decay, reset, valid, starts, of_o, of_last, *of_arguments):
-        of_q, of_k, of_v, of_decay, of_state = of_arguments
+    def kernel(
+        q, k, v, decay, beta, reset, valid, starts, of_o, of_last, *of_arguments
+    ):
+        of_q, of_k, of_v, of_decay, of_beta, of_state = of_arguments
 
         def chunk(n, of_after):
             n = blocks.count - 1 - n
             before = blocks.load_state(starts, n)
             head, states, seen, marks = blocks.chunk(
-                n, q, k, v, decay, reset, valid, before
+                n, q, k, v, decay, beta, reset, valid, before
             )
             (flags,) = marks.values
             of_y = blocks.load_values(of_o, n).astype(of_after.dtype)
@@ -99,18 +104,19 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             blocks.store_values(of_v, n, of_head.v[0])
             if of_decay is not None:
                 blocks.store_numbers(of_decay, n, of_head.decay[0])
+            if of_beta is not None:
+                blocks.store_numbers(of_beta, n, of_head.beta[0])
             return of_before
 
         of_last = blocks.load_state(of_last)
         of_first = jax.lax.fori_loop(0, blocks.count, chunk, of_last)
         blocks.store_state(of_state, of_first)
 
-    parts = blocks.parts_shape
-    decays = None if log_decay is None else shape_struct(starts, log_decay.shape)
-    of_q, of_k, of_v, of_decay, of_state = blocks.call(
+    parts, of_steps = blocks.parts_shape, shape_struct(starts, v.shape[:-1])
+    of_q, of_k, of_v, of_decay, of_beta, of_state = blocks.call(
         kernel,
         [
-            *blocks.operands(q, k, v, log_decay, reset, mask),
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
             (starts, blocks.starts),
             (o_gradient, blocks.values),
             (last_gradient, blocks.state),
@@ -119,7 +125,8 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (shape_struct(q if blocks.shared == 1 else starts, parts), blocks.parts),
             (shape_struct(k if blocks.shared == 1 else starts, parts), blocks.parts),
             (shape_struct(v, v.shape), blocks.values),
-            (decays, blocks.decays),
+            (None if log_decay is None else of_steps, blocks.numbers),
+            (None if beta is None else of_steps, blocks.numbers),
             (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
     )
@@ -131,7 +138,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             jnp.sum(x.reshape(*q.shape[:-1], blocks.shared, -1), -2).astype(q.dtype)
             for x in (of_q, of_k)
         )
-    return of_q, of_k, of_v, of_decay, of_state
+    return of_q, of_k, of_v, of_decay, of_beta, of_state
 
 
 class _Blocks:
@@ -145,7 +152,7 @@ class _Blocks:
       keys: Blocks of ``(b, l, g, k)``: all steps of a head, of a power of two entries.
       parts: Blocks of ``(b, l, h, k)``, of each head of values.
       values: Blocks of ``(b, l, h, v)``.
-      decays: Blocks of ``(b, l, h)``.
+      numbers: Blocks of decays or of weights, ``(b, l, h)``.
       state: Blocks of ``(b, h, k, v)``.
       starts: Blocks of ``(b, chunks, h, k, v)``.
     """
@@ -173,7 +180,7 @@ class _Blocks:
         self.parts = pl.BlockSpec(of_keys, lambda j, i: (i, 0, j, 0))
         of_values = None, steps, None, self._values
         self.values = pl.BlockSpec(of_values, lambda j, i: (i, 0, j, 0))
-        self.decays = pl.BlockSpec((None, steps, None), lambda j, i: (i, 0, j))
+        self.numbers = pl.BlockSpec((None, steps, None), lambda j, i: (i, 0, j))
         self._flags = pl.BlockSpec((None, steps), lambda j, i: (i, 0))
         self.state = pl.BlockSpec((None, None, *state), lambda j, i: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
@@ -188,7 +195,7 @@ class _Blocks:
             precision = _PRECISION
         self.evaluate = partial(evaluate, precision=precision)
 
-    def operands(self, q, k, v, log_decay, reset, mask):
+    def operands(self, q, k, v, log_decay, beta, reset, mask):
         """Returns the operands of both passes with their specs."""
 
         def numbers(flags):
@@ -198,7 +205,8 @@ class _Blocks:
             (q, self.keys),
             (k, self.keys),
             (v, self.values),
-            (log_decay, self.decays),
+            (log_decay, self.numbers),
+            (beta, self.numbers),
             (numbers(reset), self._flags),
             (numbers(mask), self._flags),
         ]
@@ -221,18 +229,19 @@ class _Blocks:
             interpret=self._interpreted,
         )(*(tree for tree, _ in operands))
 
-    def chunk(self, n, q, k, v, decay, reset, valid, state):
+    def chunk(self, n, q, k, v, decay, beta, reset, valid, state):
         """Returns a head, its states, zero if not finite, what is seen, and marks."""
-        decay = self._load_numbers(decay, n)
+        decay, beta = self._load_numbers(decay, n), self._load_numbers(beta, n)
         head = Head(
             _load(*self._steps(q, n, self._d_key)),
             _load(*self._steps(k, n, self._d_key)),
             [self.load_values(v, n)],
             None if decay is None else [decay],
+            None if beta is None else [beta],
         )
         seen = seen_steps(self.size, self._load_numbers(reset, n))
         bad = find_bad(head, [state])
-        marks = find_reached(bad, head.decay, seen, self._load_numbers(valid, n))
+        marks = find_reached(bad, head, seen, self._load_numbers(valid, n))
         return head, [zero_where(bad.states[0], state)], seen, marks
 
     def store_keys(self, ref, n, x):

@@ -40,7 +40,7 @@ _ENTRIES = 2**17
 _evaluate = partial(evaluate, precision=jax.lax.Precision.HIGHEST)
 
 
-def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
+def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
     """Returns ``(o, last, starts)``; starts are the states before the chunks, or None.
 
     What is not finite sets the outputs that it reaches to NaN, and states, by which the
@@ -51,6 +51,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
       k: Keys, ``(b, l, g, k)``.
       v: Values, ``(b, l, h, v)``.
       log_decay: Log decays, ``(b, l, h)``, or None.
+      beta: Weights of the delta rule, ``(b, l, h)``, or None.
       state: State before the first step, ``(b, h, k, v)``, in whose dtype sums are.
       reset: Where segments start, ``(b, l)``, or None.
       mask: Valid steps, ``(b, l)``, or None.
@@ -58,7 +59,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     """
     blocks = _Blocks(q, v)
 
-    def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
+    def kernel(q, k, v, decay, beta, reset, valid, first, o, last, starts):
         # The last state stays in VMEM until the next sequence or heads.
         @pl.when(pl.program_id(2) == 0)
         def start():
@@ -67,7 +68,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
         if starts is not None:
             starts[0] = last[...]
         seen, outputs = seen_steps(blocks.size, _numbers(reset)), []
-        for i, head in enumerate(blocks.heads(q, k, v, decay)):
+        for i, head in enumerate(blocks.heads(q, k, v, decay, beta)):
             rows = blocks.value_heads(i)
             before = [last[0, n] for n in rows]
             states, marks = _find(head, before, seen, _numbers(valid))
@@ -83,7 +84,10 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     o, last, starts = call(
         kernel,
         blocks.grid,
-        [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
+        [
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
+            (state, blocks.state),
+        ],
         [
             (shape_struct(v, blocks.values_shape), blocks.values),
             (shape_struct(state, state.shape), blocks.state),
@@ -94,12 +98,14 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     return o.reshape(v.shape), last, starts
 
 
-def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient):
+def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
     blocks = _Blocks(q, v, reverse=True)
 
-    def kernel(q, k, v, decay, reset, valid, starts, of_o, of_last, *of_arguments):
-        of_q, of_k, of_v, of_decay, of_state = of_arguments
+    def kernel(
+        q, k, v, decay, beta, reset, valid, starts, of_o, of_last, *of_arguments
+    ):
+        of_q, of_k, of_v, of_decay, of_beta, of_state = of_arguments
 
         # The gradient in the state before a chunk stays in VMEM, as the state does.
         @pl.when(pl.program_id(2) == 0)
@@ -109,7 +115,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         seen, gradients = seen_steps(blocks.size, _numbers(reset)), []
         of_y = blocks.zero_after_end(of_o[0]).astype(of_state.dtype)
         of_y = blocks.split_values(of_y)
-        for i, head in enumerate(blocks.heads(q, k, v, decay)):
+        for i, head in enumerate(blocks.heads(q, k, v, decay, beta)):
             rows = blocks.value_heads(i)
             before = [starts[0, 0, n] for n in rows]
             states, marks = _find(head, before, seen, _numbers(valid))
@@ -133,17 +139,15 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         of_q[0, 0] = _side_by_side([head.q for head in gradients]).astype(of_q.dtype)
         of_k[0, 0] = _side_by_side([head.k for head in gradients]).astype(of_k.dtype)
         of_v[0] = _side_by_side([x for head in gradients for x in head.v])
-        if of_decay is not None:
-            of_rows = [x for head in gradients for x in head.decay]
-            for n, of_row in enumerate(of_rows):
-                of_decay[0, 0, n : n + 1] = of_row
+        _store_rows(of_decay, [head.decay for head in gradients])
+        _store_rows(of_beta, [head.beta for head in gradients])
 
-    decays, parts = shape_struct(starts, blocks.decays_shape), blocks.parts_shape
-    of_q, of_k, of_v, of_decay, of_state = call(
+    of_steps, parts = shape_struct(starts, blocks.numbers_shape), blocks.parts_shape
+    of_q, of_k, of_v, of_decay, of_beta, of_state = call(
         kernel,
         blocks.grid,
         [
-            *blocks.operands(q, k, v, log_decay, reset, mask),
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
             (starts, blocks.starts),
             (o_gradient.reshape(blocks.values_shape), blocks.values),
             (last_gradient, blocks.state),
@@ -152,13 +156,13 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (shape_struct(q if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(k if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(v, blocks.values_shape), blocks.values),
-            (None if log_decay is None else decays, blocks.decays),
+            (None if log_decay is None else of_steps, blocks.numbers),
+            (None if beta is None else of_steps, blocks.numbers),
             (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
         [],
     )
-    if log_decay is not None:
-        of_decay = blocks.steps_first(of_decay)
+    of_decay, of_beta = map(blocks.steps_first, (of_decay, of_beta))
     # A state that is not finite was replaced by zeros.
     finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
     of_state = jnp.where(finite, of_state, 0)
@@ -166,7 +170,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
         for of_x, x in ((of_q, q), (of_k, k))
     )
-    return of_q, of_k, of_v.reshape(v.shape), of_decay, of_state
+    return of_q, of_k, of_v.reshape(v.shape), of_decay, of_beta, of_state
 
 
 class _Blocks:
@@ -179,7 +183,8 @@ class _Blocks:
       keys: Blocks of ``(b, l, g k)``.
       parts: Blocks of ``(b, splits, l, g k)``, of each block of values.
       values: Blocks of ``(b, l, h v)``.
-      decays: Blocks of ``(b, blocks of heads, heads of values, l)``.
+      numbers: Blocks of decays or of weights, ``(b, blocks of heads, heads of values,
+        l)``.
       state: Blocks of ``(b, h, k, v)``.
       starts: Blocks of ``(b, chunks, h, k, v)``.
     """
@@ -212,7 +217,7 @@ class _Blocks:
         self.values = pl.BlockSpec(
             (1, size, values * d_value), lambda i, j, n: (i, at(n), j)
         )
-        self.decays = pl.BlockSpec(
+        self.numbers = pl.BlockSpec(
             (1, 1, values, size), lambda i, j, n: (i, j, 0, at(n))
         )
         self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
@@ -224,17 +229,18 @@ class _Blocks:
         self.keys_shape = b, length, groups * d_key
         self.parts_shape = b, splits, length, groups * d_key
         self.values_shape = b, length, heads * d_value
-        self.decays_shape = b, self.grid[1], values, count * size
+        self.numbers_shape = b, self.grid[1], values, count * size
         self.starts_shape = b, count, heads, d_key, d_value
 
-    def operands(self, q, k, v, log_decay, reset, mask):
+    def operands(self, q, k, v, log_decay, beta, reset, mask):
         """Returns the operands of both passes with their specs."""
         if mask is None and self._length % self.size:
             # What is after the end may be anything, also NaN.
             mask = jnp.ones_like(q[..., 0, 0], bool)
-        if log_decay is not None:
-            log_decay = jnp.swapaxes(self._pad(log_decay), 1, 2)
-            log_decay = log_decay.reshape(self.decays_shape)
+
+        def steps_last(x):
+            if x is not None:
+                return jnp.swapaxes(self._pad(x), 1, 2).reshape(self.numbers_shape)
 
         def row(flags):
             if flags is not None:
@@ -244,20 +250,22 @@ class _Blocks:
             (q.reshape(self.keys_shape), self.keys),
             (k.reshape(self.keys_shape), self.keys),
             (v.reshape(self.values_shape), self.values),
-            (log_decay, self.decays),
+            (steps_last(log_decay), self.numbers),
+            (steps_last(beta), self.numbers),
             (row(reset), self._row),
             (row(mask), self._row),
         ]
 
-    def heads(self, q, k, v, decay):
+    def heads(self, q, k, v, decay, beta):
         """Returns the heads of keys of a block."""
         values, heads = self.split_values(v[0]), []
         for i in range(self._together):
             lanes = slice(i * self._d_key, (i + 1) * self._d_key)
-            rows, decays = self.value_heads(i), None
-            if decay is not None:
-                decays = [decay[0, 0, n : n + 1] for n in rows]
-            heads.append(Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
+            numbers = [
+                None if x is None else [x[0, 0, n : n + 1] for n in self.value_heads(i)]
+                for x in (decay, beta)
+            ]
+            heads.append(Head(q[0][:, lanes], k[0][:, lanes], values[i], *numbers))
         return heads
 
     def split_values(self, x):
@@ -284,6 +292,8 @@ class _Blocks:
 
     def steps_first(self, x):
         """Returns numbers of heads of values, ``(b, l, h)``, from their blocks."""
+        if x is None:
+            return None
         b, blocks, rows, _ = x.shape
         x = x[..., : self._length].reshape(b, blocks * rows, self._length)
         return jnp.swapaxes(x, 1, 2)
@@ -317,12 +327,19 @@ def _find(head, states, seen, valid):
     bad = find_bad(head, states)
     pairs = zip(bad.states, states, strict=True)
     states = [zero_where(flags, state) for flags, state in pairs]
-    return states, find_reached(bad, head.decay, seen, valid)
+    return states, find_reached(bad, head, seen, valid)
 
 
 def _numbers(of_steps):
     """Returns the numbers ``(1, c)`` of a block of flags, or None."""
     return None if of_steps is None else of_steps[0]
+
+
+def _store_rows(ref, numbers):
+    """Writes the numbers ``(1, c)`` of the heads of values of each head of keys."""
+    if ref is not None:
+        for n, row in enumerate(row for rows in numbers for row in rows):
+            ref[0, 0, n : n + 1] = row
 
 
 def _side_by_side(arrays):
