@@ -97,7 +97,7 @@ def matrix_recurrence(
         the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"pallas"``:
         chunks in one kernel for TPUs, or for NVIDIA GPUs with at most 128 entries of a
         key and of a value, which keeps the states on the chip and is interpreted on
-        CPUs; without decays of entries of keys and without forward-mode derivative.
+        CPUs; without forward-mode derivative.
         ``"auto"``: ``"sequential"`` for a single step, else ``"chunked"``; on CPUs
         small heads are evaluated step by step where no derivative is taken.
 
@@ -135,8 +135,6 @@ def matrix_recurrence(
             f"`method` must be one of {list(get_args(MatrixMethod))}, got {method!r}; "
             "'auto' chooses by the length."
         )
-    if method == "pallas":
-        _check_kernel(k, log_decay)
     return _evaluate(q, k, v, log_decay, beta, state, reset, mask, method=method)
 
 
@@ -199,15 +197,6 @@ def _check_not_positive(log_decay):
         raise ValueError(
             f"`log_decay` must be at most 0, got {largest}; it is the logarithm of a "
             "decay, such as `-jax.nn.softplus(x)`."
-        )
-
-
-def _check_kernel(k, log_decay):
-    if log_decay is not None and log_decay.ndim == k.ndim:
-        raise ValueError(
-            "`method` must not be 'pallas' with decays of entries of keys, got "
-            "'pallas'; its kernel has decays of heads or none, or use 'auto' or "
-            "'chunked'."
         )
 
 

@@ -122,11 +122,6 @@ def assert_near(values, expected, tolerance):
     np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance * largest)
 
 
-def has_kernel(case):
-    """Whether the kernels in Pallas evaluate a case."""
-    return case.decay != "entry"
-
-
 def assert_is_defined(case, arrays, reset, mask, rng, methods):
     """Compares values and gradients of methods with the definition."""
     weights = [np.float32(rng.normal(size=arrays[x].shape)) for x in ("v", "state")]
@@ -167,16 +162,13 @@ def each_kernel(request):
         request.getfixturevalue("on_gpu")
 
 
-WITH_KERNEL = {name: case for name, case in CASES.items() if has_kernel(case)}
-
-
 # Most of a test is to compile its interpreted kernel.
 @pytest.mark.parametrize(
     "case",
     tiered(
-        WITH_KERNEL,
+        CASES,
         (),
-        full=("none", "head", "short", "blocks", "split", "delta", "delta none"),
+        full=("head", "short", "blocks", "split", "delta", "delta entry"),
     ),
 )
 def test_kernel_equals_the_definition(case):
@@ -186,9 +178,9 @@ def test_kernel_equals_the_definition(case):
 @pytest.mark.parametrize(
     "case",
     tiered(
-        WITH_KERNEL,
+        CASES,
         (),
-        full=("none", "head", "short", "large", "delta", "delta none"),
+        full=("head", "short", "large", "delta", "delta entry"),
     ),
 )
 def test_kernel_of_gpus_equals_the_definition(case, on_gpu):
@@ -246,9 +238,7 @@ LENGTHS = (1, 7, 33, 100, 250, 400)
 def test_methods_equal_the_definition_on_random_draws(decay, delta):
     """84 of each of 6 kinds; pieces of a sequence carry the state."""
     rng = np.random.default_rng(1)
-    methods = METHODS
-    if has_kernel(Case(1, decay=decay, delta=delta)):
-        methods = (*METHODS, "pallas")
+    methods = (*METHODS, "pallas")
     for length in LENGTHS:
         for groups, shared in ((2, 1), (1, 3)):
             case = Case(length, groups, shared, decay, delta)
@@ -348,6 +338,16 @@ def test_values_that_are_not_finite_reach_steps_across_chunks_on_gpus(
     not_finite_reach_their_segment(case, ("pallas",), name, bad, 25, 70)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("bad", tiered([np.nan, np.inf], 0, full=1))
+@pytest.mark.parametrize("name", ["k", "log_decay"])
+def test_decays_of_entries_that_are_not_finite_reach_all_heads_of_a_key(
+    name, bad, each_kernel
+):
+    case = Case(100, 1, 2, "entry")
+    not_finite_reach_their_segment(case, ("pallas",), name, bad, 25, 70)
+
+
 def not_finite_reach_their_segment(case, methods, name, bad, at, end):
     """Compares what a value at a step reaches, up to a reset, with what it should."""
     rng = np.random.default_rng(3)
@@ -358,7 +358,8 @@ def not_finite_reach_their_segment(case, methods, name, bad, at, end):
     changed[name][(0, 0) if name == "state" else (0, at, 0)] = -bad
     reached = np.zeros((B, case.length, 2), bool)
     steps = {"q": slice(at, at + 1), "state": slice(end)}.get(name, slice(at, end))
-    reached[0, steps, : 2 if name in "qk" else 1] = True
+    of_keys = name in "qk" or changed[name].shape == arrays["k"].shape
+    reached[0, steps, : 2 if of_keys else 1] = True
     zero_decay = name == "log_decay" and bad == np.inf
     reached &= not zero_decay
     weight = np.where(reached[..., None], 0, rng.normal(size=arrays["v"].shape))
@@ -417,7 +418,9 @@ def numbers_at_padding_do_not_matter(case, method):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("case", "method"), [("delta", "chunked"), ("delta", "pallas")])
+@pytest.mark.parametrize(
+    ("case", "method"), [("delta", "chunked"), ("delta", "pallas")]
+)
 def test_bfloat16_is_summed_in_float32(case, method):
     bfloat16_is_summed_in_float32(case, method)
 
@@ -581,10 +584,8 @@ def test_rules_of_heads_and_decays(unchecked):
         matrix_recurrence(q, q, v, method="fft")
 
 
-def test_kernel_has_decays_of_heads():
+def test_kernel_is_for_tpus_and_small_heads_on_gpus():
     q, v = jnp.ones((3, 2, K)), jnp.ones((3, 2, V))
-    with refuses("method", "entries of keys", rule="'chunked'"):
-        matrix_recurrence(q, q, v, jnp.zeros_like(q), method="pallas")
     with compiling_for("rocm"), refuses("method", "rocm", rule="CUDA"):
         matrix_recurrence(q, q, v, method="pallas")
     v = jnp.ones((3, 2, 256))

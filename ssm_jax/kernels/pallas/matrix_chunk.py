@@ -23,6 +23,8 @@ class Head(NamedTuple):
       k: Keys, ``(c, k)``.
       v: Values of each head, ``(c, v)``.
       decay: Log decays of each head of values, ``(1, c)``, or None.
+      key_decay: Log decays of entries of keys, ``(c, k)``, or None. If there are some,
+        ``c`` is a power of two.
       beta: Weights of the delta rule of each of them, ``(1, c)``, or None.
     """
 
@@ -30,6 +32,7 @@ class Head(NamedTuple):
     k: Any
     v: Any
     decay: Any
+    key_decay: Any
     beta: Any
 
 
@@ -54,7 +57,7 @@ class Bad(NamedTuple):
 
     Attributes:
       q: Of the queries, ``(c, 1)``.
-      k: Of the keys, ``(c, 1)``.
+      k: Of the keys and of the decays of their entries, ``(c, 1)``.
       v: Of the values of each head, ``(c, 1)``.
       states: Of the state of each head before the chunk, ``(1, 1)``.
     """
@@ -88,7 +91,7 @@ class Marks(NamedTuple):
 
     Attributes:
       q: Which queries are zeros, ``(c, 1)``.
-      k: Which keys are, ``(c, 1)``.
+      k: Which keys are, and the log decays of their entries, ``(c, 1)``.
       values: The marks of each head of values.
     """
 
@@ -121,7 +124,11 @@ def seen_steps(size: int, resets: Array | None) -> Seen:
 def find_bad(head: Head, states: Sequence[Array]) -> Bad:
     """Returns what is not finite in a head of keys and in the states before a chunk."""
     of_states = [jnp.max(_bad(state), 0, keepdims=True) for state in states]
-    return Bad(_bad(head.q), _bad(head.k), [*map(_bad, head.v)], of_states)
+    of_keys = _bad(head.k)
+    if head.key_decay is not None:
+        # The smallest of them may be -inf.
+        of_keys = jnp.maximum(of_keys, _bad(jnp.maximum(head.key_decay, LOG_DECAY_MIN)))
+    return Bad(_bad(head.q), of_keys, [*map(_bad, head.v)], of_states)
 
 
 def find_reached(bad: Bad, head: Head, seen: Seen, valid: Array | None) -> Marks:
@@ -181,12 +188,22 @@ def evaluate(
     k = zero_where(marks.k, head.k.astype(dtype))
     # With the delta rule keys read, too: what the state holds for them.
     readers = [q] if head.beta is None else [q, k]
-    products = [jnp.where(seen.steps, dot(x, k, 1, 1), 0) for x in readers]
-    k_after = k if seen.after is None else jnp.where(seen.after, k, 0)
+    if head.key_decay is None:
+        products, k_after, kept = [dot(x, k, 1, 1) for x in readers], k, None
+    else:
+        decay = jnp.maximum(head.key_decay.astype(dtype), LOG_DECAY_MIN)
+        decay = zero_where(marks.k, decay)
+        products, readers, k_after = _decay_entries(precision, readers, k, decay)
+        # Not a product: its rounding would grow with the number of chunks.
+        kept = _column(jnp.exp(jnp.sum(decay, 0, keepdims=True)))
+    products = [jnp.where(seen.steps, y, 0) for y in products]
+    if seen.after is not None:
+        k_after = jnp.where(seen.after, k_after, 0)
     outputs, after = [], []
     for i, (flags, state) in enumerate(zip(marks.values, states, strict=True)):
         v = zero_where(flags.v, head.v[i].astype(dtype))
-        scores, reading, left, since = products, readers, state, None
+        scores, reading, since = products, readers, None
+        left = state if kept is None else state * kept
         if head.decay is not None:
             decay = jnp.maximum(head.decay[i], LOG_DECAY_MIN)
             decay = jnp.where(flags.decay > 0, 0, decay)
@@ -212,6 +229,44 @@ def evaluate(
         written = v if since is None else v * jnp.exp(since)
         after.append(left + dot(k_after, written, 0, 0))
     return outputs, after
+
+
+def _decay_entries(precision, readers, k, decay):
+    """Returns products and keys with decays of entries, as `ssm_jax.kernels.matrix`.
+
+    Two steps are in the two halves of one block of ``2 s`` steps, where ``s`` is the
+    highest bit in which their numbers differ. Both sides are scaled to its middle.
+
+    Args:
+      precision: Of the products of matrices.
+      readers: Queries, or queries and keys, ``(c, k)``.
+      k: Keys, ``(c, k)``.
+      decay: Log decays of their entries, ``(c, k)``.
+
+    Returns:
+      The products of readers and keys, ``(c, c)``, of a step with itself and with
+      those before; the readers with the decays since the start of the chunk, and the
+      keys with those until its end.
+    """
+    dot, (step, other) = partial(_dot, precision), _indices(len(k))
+    row = jax.lax.broadcasted_iota(jnp.int32, decay.shape, 0)
+    # From the start of a block of a step, which is included, and to its end.
+    before, after = jnp.exp(decay), jnp.ones_like(decay)
+    products = [jnp.sum(x * k, 1, keepdims=True) for x in readers]
+    products = [jnp.where(step == other, y, 0) for y in products]
+    for level in range((len(k) - 1).bit_length()):
+        size, k_after = 2**level, k * after
+        apart = (step ^ other) >> level == 1
+        products = [
+            jnp.where(apart, dot(x * before, k_after, 1, 1), y)
+            for x, y in zip(readers, products, strict=True)
+        ]
+        # Of all of the other half, what is before its last step.
+        end = jnp.where(other == (step ^ size | size - 1), 1, 0).astype(decay.dtype)
+        whole, is_second = dot(end, before, 1, 0), row >> level & 1 == 1
+        after = jnp.where(is_second, after, after * whole)
+        before = jnp.where(is_second, before * whole, before)
+    return products, [x * before for x in readers], k * after
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -50,14 +50,14 @@ def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
       q: Queries, ``(b, l, g, k)``.
       k: Keys, ``(b, l, g, k)``.
       v: Values, ``(b, l, h, v)``.
-      log_decay: Log decays, ``(b, l, h)``, or None.
+      log_decay: Log decays, ``(b, l, h)`` or ``(b, l, g, k)``, or None.
       beta: Weights of the delta rule, ``(b, l, h)``, or None.
       state: State before the first step, ``(b, h, k, v)``, in whose dtype sums are.
       reset: Where segments start, ``(b, l)``, or None.
       mask: Valid steps, ``(b, l)``, or None.
       with_starts: Whether the states before the chunks are stored.
     """
-    blocks = _Blocks(q, v)
+    blocks = _Blocks(q, v, log_decay)
 
     def kernel(q, k, v, decay, beta, reset, valid, first, o, last, starts):
         # The last state stays in VMEM until the next sequence or heads.
@@ -100,7 +100,7 @@ def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
 
 def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
-    blocks = _Blocks(q, v, reverse=True)
+    blocks = _Blocks(q, v, log_decay, reverse=True)
 
     def kernel(
         q, k, v, decay, beta, reset, valid, starts, of_o, of_last, *of_arguments
@@ -139,10 +139,15 @@ def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gra
         of_q[0, 0] = _side_by_side([head.q for head in gradients]).astype(of_q.dtype)
         of_k[0, 0] = _side_by_side([head.k for head in gradients]).astype(of_k.dtype)
         of_v[0] = _side_by_side([x for head in gradients for x in head.v])
-        _store_rows(of_decay, [head.decay for head in gradients])
-        _store_rows(of_beta, [head.beta for head in gradients])
+        if blocks.by_key:
+            of_decay[0, 0] = _side_by_side([head.key_decay for head in gradients])
+        elif of_decay is not None:
+            _store_rows(of_decay, [head.decay for head in gradients])
+        if of_beta is not None:
+            _store_rows(of_beta, [head.beta for head in gradients])
 
     of_steps, parts = shape_struct(starts, blocks.numbers_shape), blocks.parts_shape
+    of_decays = shape_struct(starts, parts) if blocks.by_key else of_steps
     of_q, of_k, of_v, of_decay, of_beta, of_state = call(
         kernel,
         blocks.grid,
@@ -156,20 +161,26 @@ def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gra
             (shape_struct(q if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(k if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(v, blocks.values_shape), blocks.values),
-            (None if log_decay is None else of_steps, blocks.numbers),
+            (None if log_decay is None else of_decays, blocks.decay_parts),
             (None if beta is None else of_steps, blocks.numbers),
             (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
         [],
     )
-    of_decay, of_beta = map(blocks.steps_first, (of_decay, of_beta))
     # A state that is not finite was replaced by zeros.
     finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
     of_state = jnp.where(finite, of_state, 0)
-    of_q, of_k = (
-        jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
-        for of_x, x in ((of_q, q), (of_k, k))
-    )
+
+    def sum_of_splits(of_x, x):
+        return jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
+
+    of_q, of_k = sum_of_splits(of_q, q), sum_of_splits(of_k, k)
+    if blocks.by_key:
+        of_decay = sum_of_splits(of_decay, log_decay)
+    elif of_decay is not None:
+        of_decay = blocks.steps_first(of_decay)
+    if of_beta is not None:
+        of_beta = blocks.steps_first(of_beta)
     return of_q, of_k, of_v.reshape(v.shape), of_decay, of_beta, of_state
 
 
@@ -180,20 +191,26 @@ class _Blocks:
       size: Number of steps of a chunk, ``c``.
       grid: Numbers of sequences, of blocks of heads and of chunks.
       splits: Number of blocks of values that share a head of keys.
+      by_key: Whether decays are those of entries of keys.
       keys: Blocks of ``(b, l, g k)``.
       parts: Blocks of ``(b, splits, l, g k)``, of each block of values.
       values: Blocks of ``(b, l, h v)``.
-      numbers: Blocks of decays or of weights, ``(b, blocks of heads, heads of values,
-        l)``.
+      numbers: Blocks of numbers of heads of values, ``(b, blocks of heads, heads of
+        values, l)``.
+      decays: Blocks of the log decays.
+      decay_parts: Blocks of them, of each block of values.
       state: Blocks of ``(b, h, k, v)``.
       starts: Blocks of ``(b, chunks, h, k, v)``.
     """
 
-    def __init__(self, q, v, *, reverse=False):
+    def __init__(self, q, v, log_decay, *, reverse=False):
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
         self._length, self._reverse = length, reverse
         self._d_key, self._d_value = d_key, d_value
-        self.size = size = min(_STEPS, round_up(length, _ROWS))
+        self.by_key = log_decay is not None and log_decay.ndim == q.ndim
+        size = min(_STEPS, round_up(length, _ROWS))
+        # Decays of entries halve a chunk again and again.
+        self.size = size = pl.next_power_of_2(size) if self.by_key else size
         together = self._together = _heads_together(groups, d_key, heads * d_value)
         splits = self.splits = 1
         if together == 1:
@@ -220,6 +237,8 @@ class _Blocks:
         self.numbers = pl.BlockSpec(
             (1, 1, values, size), lambda i, j, n: (i, j, 0, at(n))
         )
+        self.decays = self.keys if self.by_key else self.numbers
+        self.decay_parts = self.parts if self.by_key else self.numbers
         self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
         of_state = values, d_key, d_value
         self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
@@ -242,6 +261,11 @@ class _Blocks:
             if x is not None:
                 return jnp.swapaxes(self._pad(x), 1, 2).reshape(self.numbers_shape)
 
+        if self.by_key:
+            log_decay = log_decay.reshape(self.keys_shape)
+        else:
+            log_decay = steps_last(log_decay)
+
         def row(flags):
             if flags is not None:
                 return self._pad(flags.astype(jnp.float32))[:, None]
@@ -250,7 +274,7 @@ class _Blocks:
             (q.reshape(self.keys_shape), self.keys),
             (k.reshape(self.keys_shape), self.keys),
             (v.reshape(self.values_shape), self.values),
-            (steps_last(log_decay), self.numbers),
+            (log_decay, self.decays),
             (steps_last(beta), self.numbers),
             (row(reset), self._row),
             (row(mask), self._row),
@@ -258,15 +282,26 @@ class _Blocks:
 
     def heads(self, q, k, v, decay, beta):
         """Returns the heads of keys of a block."""
-        values, heads = self.split_values(v[0]), []
-        for i in range(self._together):
-            lanes = slice(i * self._d_key, (i + 1) * self._d_key)
-            numbers = [
-                None if x is None else [x[0, 0, n : n + 1] for n in self.value_heads(i)]
-                for x in (decay, beta)
-            ]
-            heads.append(Head(q[0][:, lanes], k[0][:, lanes], values[i], *numbers))
-        return heads
+        values = self.split_values(v[0])
+
+        def entries(ref, i):
+            return ref[0][:, i * self._d_key : (i + 1) * self._d_key]
+
+        def rows(ref, i):
+            if ref is not None:
+                return [ref[0, 0, n : n + 1] for n in self.value_heads(i)]
+
+        return [
+            Head(
+                entries(q, i),
+                entries(k, i),
+                values[i],
+                None if self.by_key else rows(decay, i),
+                entries(decay, i) if self.by_key else None,
+                rows(beta, i),
+            )
+            for i in range(self._together)
+        ]
 
     def split_values(self, x):
         """Returns the values ``(c, v)`` of each head of keys in a block."""
@@ -292,8 +327,6 @@ class _Blocks:
 
     def steps_first(self, x):
         """Returns numbers of heads of values, ``(b, l, h)``, from their blocks."""
-        if x is None:
-            return None
         b, blocks, rows, _ = x.shape
         x = x[..., : self._length].reshape(b, blocks * rows, self._length)
         return jnp.swapaxes(x, 1, 2)
@@ -337,9 +370,8 @@ def _numbers(of_steps):
 
 def _store_rows(ref, numbers):
     """Writes the numbers ``(1, c)`` of the heads of values of each head of keys."""
-    if ref is not None:
-        for n, row in enumerate(row for rows in numbers for row in rows):
-            ref[0, 0, n : n + 1] = row
+    for n, row in enumerate(row for rows in numbers for row in rows):
+        ref[0, 0, n : n + 1] = row
 
 
 def _side_by_side(arrays):
