@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import SingleDeviceSharding
 
+from benchmarks.matrix import KINDS
 from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.kernels import (
@@ -41,9 +42,6 @@ ROWS, WIDTH, STATES = 8, 1024, 16
 SIZES = 64, 128
 HEADS = 16
 """Heads of `matrix_recurrence`."""
-
-_KINDS = "head", "entry", "delta"
-"""Decays of heads, of entries of keys, and of heads with the delta rule."""
 
 _OF_LAYER = ", of a layer"
 """Of kinds whose arguments are ``(b, l, h k)``."""
@@ -329,11 +327,11 @@ def matrix_cost_rows(
       of them; what is spilled is not counted as moved. ``ratio`` is the bytes that
       kernels read and write over those of the arguments, the results and the states of
       the chunks of ``"auto"``, each read or written once (of the gradients, those of
-      the states and of their cotangents). ``flops_ratio`` is the multiplications and additions of all products
-      of matrices over those of the products of a chunk: queries and keys, scores and
-      values, queries and the state, keys and values; with the delta rule keys and keys,
-      keys and the state, and one solution too; three times as many with the gradients.
-      ``collectives`` is their number.
+      the states and of their cotangents). ``flops_ratio`` is the multiplications and
+      additions of all products of matrices over those of the products of a chunk:
+      queries and keys, scores and values, queries and the state, keys and values; with
+      the delta rule keys and keys, keys and the state, and one solution too; three
+      times as many with the gradients. ``collectives`` is their number.
     """
     with tempfile.TemporaryDirectory() as folder:
         # Read when the compiler is loaded.
@@ -342,7 +340,7 @@ def matrix_cost_rows(
         device, platform = _load_compiler(target)
         on_tpu = platform == "tpu"
         for method in methods:
-            for what in [*_KINDS, *(kind + _OF_LAYER for kind in _KINDS * on_tpu)]:
+            for what in [*KINDS, *(kind + _OF_LAYER for kind in KINDS * on_tpu)]:
                 for size in SIZES:
                     rows = _matrix_costs(length, what, size, method, device, platform)
                     for row in rows:
