@@ -187,6 +187,12 @@ def test_kernel_of_gpus_equals_the_definition(case, on_gpu):
     are_defined(case, ("pallas",))
 
 
+@pytest.mark.full
+def test_kernel_of_tpus_has_shorter_chunks_of_wide_keys():
+    # Of 64 steps, fewer than the lanes of a register.
+    are_defined(Case(100, 1, 1, "entry", delta=True, size=(256, V)), ("pallas",))
+
+
 def are_defined(case, methods):
     """Compares methods with the definition for all kinds of decays."""
     rng = np.random.default_rng(0)

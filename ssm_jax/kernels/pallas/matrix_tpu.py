@@ -36,6 +36,10 @@ _STEPS, _ROWS, _LANES = 128, 16, 128
 # and their values would not fit in VMEM.
 _ENTRIES = 2**17
 
+# Most numbers of the keys of a chunk with decays of their entries: each halving of it
+# has such arrays. Those of 256 entries and 128 steps would not fit in VMEM.
+_KEYS = 2**14
+
 # In full float32.
 _evaluate = partial(evaluate, precision=jax.lax.Precision.HIGHEST)
 
@@ -195,8 +199,8 @@ class _Blocks:
       keys: Blocks of ``(b, l, g k)``.
       parts: Blocks of ``(b, splits, l, g k)``, of each block of values.
       values: Blocks of ``(b, l, h v)``.
-      numbers: Blocks of numbers of heads of values, ``(b, blocks of heads, heads of
-        values, l)``.
+      numbers: Blocks of numbers of heads of values, ``(b, blocks of heads, chunks,
+        heads of values, c)``.
       decays: Blocks of the log decays.
       decay_parts: Blocks of them, of each block of values.
       state: Blocks of ``(b, h, k, v)``.
@@ -209,8 +213,11 @@ class _Blocks:
         self._d_key, self._d_value = d_key, d_value
         self.by_key = log_decay is not None and log_decay.ndim == q.ndim
         size = min(_STEPS, round_up(length, _ROWS))
-        # Decays of entries halve a chunk again and again.
-        self.size = size = pl.next_power_of_2(size) if self.by_key else size
+        if self.by_key:
+            # Powers of two, since a chunk is halved again and again.
+            most = 2 ** int(math.log2(max(_ROWS, _KEYS // d_key)))
+            size = min(pl.next_power_of_2(size), most)
+        self.size = size
         together = self._together = _heads_together(groups, d_key, heads * d_value)
         splits = self.splits = 1
         if together == 1:
@@ -234,12 +241,13 @@ class _Blocks:
         self.values = pl.BlockSpec(
             (1, size, values * d_value), lambda i, j, n: (i, at(n), j)
         )
+        # A chunk has axes of its own: not all are as long as a register.
         self.numbers = pl.BlockSpec(
-            (1, 1, values, size), lambda i, j, n: (i, j, 0, at(n))
+            (1, 1, 1, values, size), lambda i, j, n: (i, j, at(n), 0, 0)
         )
         self.decays = self.keys if self.by_key else self.numbers
         self.decay_parts = self.parts if self.by_key else self.numbers
-        self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
+        self._row = pl.BlockSpec((1, 1, 1, size), lambda i, j, n: (i, at(n), 0, 0))
         of_state = values, d_key, d_value
         self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
@@ -248,7 +256,7 @@ class _Blocks:
         self.keys_shape = b, length, groups * d_key
         self.parts_shape = b, splits, length, groups * d_key
         self.values_shape = b, length, heads * d_value
-        self.numbers_shape = b, self.grid[1], values, count * size
+        self.numbers_shape = b, self.grid[1], count, values, size
         self.starts_shape = b, count, heads, d_key, d_value
 
     def operands(self, q, k, v, log_decay, beta, reset, mask):
@@ -259,7 +267,9 @@ class _Blocks:
 
         def steps_last(x):
             if x is not None:
-                return jnp.swapaxes(self._pad(x), 1, 2).reshape(self.numbers_shape)
+                b, blocks, count, values, size = self.numbers_shape
+                x = self._pad(x).reshape(b, count, size, blocks, values)
+                return jnp.transpose(x, (0, 3, 1, 4, 2))
 
         if self.by_key:
             log_decay = log_decay.reshape(self.keys_shape)
@@ -268,7 +278,8 @@ class _Blocks:
 
         def row(flags):
             if flags is not None:
-                return self._pad(flags.astype(jnp.float32))[:, None]
+                flags = self._pad(flags.astype(jnp.float32))
+                return flags.reshape(len(flags), -1, 1, self.size)
 
         return [
             (q.reshape(self.keys_shape), self.keys),
@@ -289,7 +300,7 @@ class _Blocks:
 
         def rows(ref, i):
             if ref is not None:
-                return [ref[0, 0, n : n + 1] for n in self.value_heads(i)]
+                return [ref[0, 0, 0, n : n + 1] for n in self.value_heads(i)]
 
         return [
             Head(
@@ -327,9 +338,9 @@ class _Blocks:
 
     def steps_first(self, x):
         """Returns numbers of heads of values, ``(b, l, h)``, from their blocks."""
-        b, blocks, rows, _ = x.shape
-        x = x[..., : self._length].reshape(b, blocks * rows, self._length)
-        return jnp.swapaxes(x, 1, 2)
+        b, blocks, count, rows, size = x.shape
+        x = jnp.transpose(x, (0, 2, 4, 1, 3)).reshape(b, count * size, blocks * rows)
+        return x[:, : self._length]
 
     def _pad(self, x):
         return pad_axis(x, 1, after=self.grid[2] * self.size - self._length)
@@ -365,13 +376,13 @@ def _find(head, states, seen, valid):
 
 def _numbers(of_steps):
     """Returns the numbers ``(1, c)`` of a block of flags, or None."""
-    return None if of_steps is None else of_steps[0]
+    return None if of_steps is None else of_steps[0, 0]
 
 
 def _store_rows(ref, numbers):
     """Writes the numbers ``(1, c)`` of the heads of values of each head of keys."""
     for n, row in enumerate(row for rows in numbers for row in rows):
-        ref[0, 0, n : n + 1] = row
+        ref[0, 0, 0, n : n + 1] = row
 
 
 def _side_by_side(arrays):
