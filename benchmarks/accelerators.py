@@ -352,10 +352,10 @@ def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]
     shape, kind = (ROWS, length, HEADS, size), what.removesuffix(_OF_LAYER)
 
     def run(q, k, v, log_decay, *others):
-        q_k_v = [x.reshape(shape) for x in (q, k, v)]
         if kind == "entry":
             log_decay = log_decay.reshape(shape)
-        o, last = matrix_recurrence(*q_k_v, log_decay, *others, method=method)
+        arrays = *(x.reshape(shape) for x in (q, k, v)), log_decay, *others
+        o, last = matrix_recurrence(*arrays, method=method)
         return o.reshape(v.shape), last
 
     of_layer = ROWS, length, HEADS * size
