@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import SingleDeviceSharding
 
+from benchmarks.matrix import KINDS
 from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.kernels import (
@@ -42,8 +43,8 @@ SIZES = 64, 128
 HEADS = 16
 """Heads of `matrix_recurrence`."""
 
-_OF_LAYER = "head, of a layer"
-"""Decays of heads, with arguments ``(b, l, h k)``."""
+_OF_LAYER = ", of a layer"
+"""Of kinds whose arguments are ``(b, l, h k)``."""
 
 CHANNELS, MODES = 128, (1, 2, 4, 64)
 """Width of DLR, whose convolutions have as many kernels, and modes of each."""
@@ -320,18 +321,17 @@ def matrix_cost_rows(
 
     Yields:
       A row for each kind of decay and size of 16 heads in 8 sequences, of the values
-      and of the values with their gradients, in float32; ``"pallas"`` has decays of
-      heads. For TPUs these are also evaluated of the arrays of a layer, whose heads are
-      not an axis of their own; for GPUs ``registers`` and ``spilled_bytes`` are those
-      of a thread of the kernel with most of them. What is spilled is not counted as
-      moved. ``ratio`` is the bytes that kernels read and write over
-      those of the arguments, the results and the states of the chunks of ``"auto"``,
-      each read or written once (of the gradients, those of the states and of their
-      cotangents). ``flops_ratio`` is the multiplications and additions of all products
-      of matrices over those of the products of a chunk: queries and keys, scores and
-      values, queries and the state, keys and values; with the delta rule keys and keys,
-      keys and the state, and one solution too; three times as many with the gradients.
-      ``collectives`` is their number.
+      and of the values with their gradients, in float32. For TPUs they are also those
+      of the arrays of a layer, whose heads are not an axis of their own. For GPUs
+      ``registers`` and ``spilled_bytes`` are those of a thread of the kernel with most
+      of them; what is spilled is not counted as moved. ``ratio`` is the bytes that
+      kernels read and write over those of the arguments, the results and the states of
+      the chunks of ``"auto"``, each read or written once (of the gradients, those of
+      the states and of their cotangents). ``flops_ratio`` is the multiplications and
+      additions of all products of matrices over those of the products of a chunk:
+      queries and keys, scores and values, queries and the state, keys and values; with
+      the delta rule keys and keys, keys and the state, and one solution too; three
+      times as many with the gradients. ``collectives`` is their number.
     """
     with tempfile.TemporaryDirectory() as folder:
         # Read when the compiler is loaded.
@@ -340,8 +340,7 @@ def matrix_cost_rows(
         device, platform = _load_compiler(target)
         on_tpu = platform == "tpu"
         for method in methods:
-            kinds = ["head"] if method == "pallas" else ["head", "entry", "delta"]
-            for what in [*kinds, *[_OF_LAYER] * on_tpu]:
+            for what in [*KINDS, *(kind + _OF_LAYER for kind in KINDS * on_tpu)]:
                 for size in SIZES:
                     rows = _matrix_costs(length, what, size, method, device, platform)
                     for row in rows:
@@ -350,22 +349,24 @@ def matrix_cost_rows(
 
 def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]:
     weights = _float32(device, ROWS, length, HEADS)
-    shape = ROWS, length, HEADS, size
+    shape, kind = (ROWS, length, HEADS, size), what.removesuffix(_OF_LAYER)
 
-    def run(q, k, v, *others):
-        arrays = [x.reshape(shape) for x in (q, k, v)]
-        o, last = matrix_recurrence(*arrays, *others, method=method)
+    def run(q, k, v, log_decay, *others):
+        if kind == "entry":
+            log_decay = log_decay.reshape(shape)
+        arrays = *(x.reshape(shape) for x in (q, k, v)), log_decay, *others
+        o, last = matrix_recurrence(*arrays, method=method)
         return o.reshape(v.shape), last
 
     of_layer = ROWS, length, HEADS * size
-    keys = _float32(device, *(of_layer if what == _OF_LAYER else shape))
-    arguments = [keys, keys, keys, keys if what == "entry" else weights]
-    if what == "delta":
+    keys = _float32(device, *(shape if what == kind else of_layer))
+    arguments = [keys, keys, keys, keys if kind == "entry" else weights]
+    if kind == "delta":
         arguments.append(weights)
     chunk = plan.matrix_chunk(length, size**2)
     states = 4 * -(-length // chunk) * ROWS * HEADS * size**2
     products = (4 * chunk + 4 * size) * size
-    if what == "delta":
+    if kind == "delta":
         products += (4 * chunk + 2 * size) * size
     flops = ROWS * HEADS * length * products
     for times, evaluation in zip(

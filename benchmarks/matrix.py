@@ -39,11 +39,11 @@ def matrix_rows(
     Yields:
       A row for each kind of decay and size of a head, and each plain form: a
       `jax.lax.scan` over steps, and over chunks of 32 and of 64 steps by differences of
-      cumulative sums; of decays of heads on accelerators also ``"pallas"``. Minimal
-      milliseconds of the outputs (``value``) and of the gradient of a weighted sum of
-      them in all arrays (``grad``), ours, of the plain form and their ratio; MiB of
-      temporary memory and results of the gradients; and the largest difference of the
-      outputs and of a gradient, relative to the largest.
+      cumulative sums; on accelerators also ``"pallas"``. Minimal milliseconds of the
+      outputs (``value``) and of the gradient of a weighted sum of them in all arrays
+      (``grad``), ours, of the plain form and their ratio; MiB of temporary memory and
+      results of the gradients; and the largest difference of the outputs and of a
+      gradient, relative to the largest.
     """
     for kind in KINDS:
         for size in SIZES:
@@ -52,7 +52,7 @@ def matrix_rows(
                 f"chunks of {chunk}": partial(chunked, size=chunk) for chunk in _CHUNKS
             }
             # On a CPU it is interpreted.
-            if kind == "head" and target_platform() != "cpu":
+            if target_platform() != "cpu":
                 functions["pallas"] = partial(_ours, method="pallas")
             yield from _rows(kind, size, functions, arrays, weight, repeats)
 

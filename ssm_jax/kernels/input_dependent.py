@@ -37,8 +37,7 @@ class ChunkedForm(NamedTuple):
       decay_and_input: Maps the inputs of a chunk of ``c`` steps, leaves
         ``(*b, c, ...)``, to its decays and its projected inputs, ``(*b, c, *s)`` with
         the shape ``s`` of a state. Decays are broadcast: those that are the same at all
-        steps may be ``s``. None: the entries of a state are coupled, and only
-        ``products`` evaluate the recurrence.
+        steps may be ``s``. None where ``products`` evaluate the recurrence.
       readout: Maps the inputs of a chunk and its states, ``(*b, c, *s)``, to outputs,
         ``(*b, c, o)``. None where ``decay_and_input`` is None.
       inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
@@ -47,10 +46,10 @@ class ChunkedForm(NamedTuple):
         if they multiply matrices, which is slow there.
       kernel: With ``"pallas"``, evaluates the recurrence instead of `evaluate_chunks`:
         ``(state, reset, lengths) -> (y, last)``. None if it has no kernel of its own.
-      products: With the other methods, evaluates the recurrence by products of matrices
-        instead of states: ``(state, reset, valid, method) -> (y, last)``, with the
-        state before the first step, or None for zeros, and the valid steps,
-        ``(*b, l)``, or None. None if it has no such form.
+      products: Evaluates the recurrence by products of matrices instead of states:
+        ``(state, reset, valid, method) -> (y, last)``, with the state before the first
+        step, or None for zeros, and the valid steps, ``(*b, l)``, or None. None if it
+        has no such form.
       swaps: Whether ``decay_and_input`` and ``readout`` have the last two axes of a
         state swapped. On CPUs a step is vectorized over its last axis, which should be
         a long one that is not summed over.
@@ -97,25 +96,19 @@ def evaluate_chunks(
     Returns:
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
-
-    Raises:
-      ValueError: ``method`` is ``"pallas"``, and ``form`` has no decays.
     """
     decay_and_input, readout, inputs, by_steps, kernel, products, swaps = form
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
-    if method != "pallas" and products is not None:
+    if products is not None:
         valid = None if lengths is None else valid_steps(lengths, length)
         # A reset on padding would clear the final state.
         if reset is not None and valid is not None:
             reset &= valid
         return products(None if from_zeros else state, reset, valid, method)
-    if decay_and_input is None or readout is None:
-        raise ValueError(
-            "`method` must not be 'pallas' for a recurrence that couples the entries "
-            "of a state, got 'pallas'; 'chunked' is evaluated by products of matrices."
-        )
+    # What has no products has both.
+    assert decay_and_input is not None and readout is not None
     if swaps:
         state = jnp.swapaxes(state, -2, -1)
     if method == "auto":

@@ -97,10 +97,9 @@ def matrix_recurrence(
         the delta rule a chunk has a matrix ``(k, k)`` for each head. ``"pallas"``:
         chunks in one kernel for TPUs, or for NVIDIA GPUs with at most 128 entries of a
         key and of a value, which keeps the states on the chip and is interpreted on
-        CPUs; without decays of entries of keys and the delta rule, and without
-        forward-mode derivative. ``"auto"``:
-        ``"sequential"`` for a single step, else ``"chunked"``; on CPUs small heads are
-        evaluated step by step where no derivative is taken.
+        CPUs; without forward-mode derivative.
+        ``"auto"``: ``"sequential"`` for a single step, else ``"chunked"``; on CPUs
+        small heads are evaluated step by step where no derivative is taken.
 
     Returns:
       ``(o, state)``: outputs, ``(*b, l, h, v)``, in the dtype of ``v``, and the state
@@ -136,8 +135,6 @@ def matrix_recurrence(
             f"`method` must be one of {list(get_args(MatrixMethod))}, got {method!r}; "
             "'auto' chooses by the length."
         )
-    if method == "pallas":
-        _check_kernel(k, log_decay, beta)
     return _evaluate(q, k, v, log_decay, beta, state, reset, mask, method=method)
 
 
@@ -200,19 +197,6 @@ def _check_not_positive(log_decay):
         raise ValueError(
             f"`log_decay` must be at most 0, got {largest}; it is the logarithm of a "
             "decay, such as `-jax.nn.softplus(x)`."
-        )
-
-
-def _check_kernel(k, log_decay, beta):
-    what = None
-    if beta is not None:
-        what = "the delta rule"
-    elif log_decay is not None and log_decay.ndim == k.ndim:
-        what = "decays of entries of keys"
-    if what:
-        raise ValueError(
-            f"`method` must not be 'pallas' with {what}, got 'pallas'; its kernel has "
-            "decays of heads or none, or use 'auto' or 'chunked'."
         )
 
 
@@ -377,11 +361,10 @@ def _by_kernel(q, k, v, log_decay, beta, state, reset, mask):
     from ssm_jax.kernels.pallas.matrix import matrix_scan
 
     dtype, state = _sums(q, k, v, log_decay, beta, state)
-    if log_decay is not None:
-        log_decay = jnp.asarray(log_decay, dtype)
-    arrays = jax.tree.map(jnp.asarray, (q, k, v))
+    arrays: Any = jax.tree.map(jnp.asarray, (q, k, v))
+    numbers: Any = jax.tree.map(lambda x: jnp.asarray(x, dtype), (log_decay, beta))
     flags = _flags_of_steps(v, reset, mask)
-    return matrix_scan(*match_varying_axes(*arrays, log_decay, state, *flags))
+    return matrix_scan(*match_varying_axes(*arrays, *numbers, state, *flags))
 
 
 def _sums(q, k, v, log_decay, beta, state):

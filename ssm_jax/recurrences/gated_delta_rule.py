@@ -75,8 +75,7 @@ class GatedDeltaRule(InputDependent):
     Note:
       Queries and keys are divided by the root of their squared norm plus 1e-6, so that
       the norm is at most 1, also of zeros: with it the state is bounded. Rates are at
-      most ``exp(30)``. Weight decay is not applied to the parameters. ``"pallas"``,
-      which evaluates diagonal recurrences, is not supported.
+      most ``exp(30)``. Weight decay is not applied to the parameters.
 
     References:
       Yang, Kautz and Hatamizadeh, `Gated Delta Networks: Improving Mamba2 with Delta

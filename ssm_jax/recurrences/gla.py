@@ -122,27 +122,11 @@ class GatedLinearAttention(InputDependent):
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Returns outer products of keys and values as inputs, queries as readout.
-
-        They are formed by ``"pallas"`` alone; see `matrix_recurrence` for the others.
-        """
+        """Returns the recurrence as products of matrices, its only form."""
         heads, d_key, _ = self._sizes(x.shape[-1])
 
         def split(values):
             return values.reshape(*values.shape[:-1], heads, -1)
-
-        def form(inputs):
-            _, k, v, log_decay = inputs
-            # (b, c, h, d_k, d_v), for the steps of one chunk only.
-            key_value = split(k)[..., None] * split(v)[..., None, :]
-            # diag(alpha) S: all value entries of a key entry have its decay.
-            return jnp.exp(split(log_decay))[..., None], key_value
-
-        def read(inputs, h):
-            q = split(inputs[0])
-            # S^T q: a sum over the keys, in full float32 also on GPUs and TPUs.
-            y = jnp.sum(h * q[..., None], -2)
-            return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
         # Matrix products of all steps at once, as they are small beside the states.
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
@@ -157,5 +141,4 @@ class GatedLinearAttention(InputDependent):
             o, last = matrix_recurrence(*heads_of, state=state, **flags, method=method)
             return o.reshape(v.shape) * d_key**-0.5, last
 
-        inputs = q, k, v, log_decay
-        return ChunkedForm(form, read, inputs, products=by_products)
+        return ChunkedForm(None, None, x, products=by_products)

@@ -10,7 +10,7 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.matrix import matrix_recurrence
-from ssm_jax.kernels.precision import matmul_f32, scale
+from ssm_jax.kernels.precision import matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.rotary import angles_of, rotate
 from ssm_jax.kernels.sharding import take
@@ -121,10 +121,9 @@ class Retention(InputDependent):
         return self.n_heads * self._sizes(d_in)[1]
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Returns outer products of complex keys and values, and queries as readout.
+        """Returns the recurrence as products of matrices, its only form.
 
-        They are formed by ``"pallas"`` alone; see `matrix_recurrence` for the others,
-        which rotate queries and keys by their positions.
+        Queries and keys are rotated by their positions, the states by the last one.
         """
         length = x.shape[-2]
         # Matrix products of all steps at once, as they are small beside the states.
@@ -133,22 +132,6 @@ class Retention(InputDependent):
         q, k, v = (y.reshape(*y.shape[:-1], self.n_heads, -1) for y in (q, k, v))
         d_key = k.shape[-1]
         log_gamma = np.log1p(-(2.0 ** (-5 - np.arange(self.n_heads))))
-
-        def outputs(y):
-            return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
-
-        def form(inputs):
-            _, k, v = inputs
-            angles = angles_of(np.ones(1, int), d_key)
-            decay = np.exp(log_gamma[:, None] - 1j * angles)[..., None]
-            entering = scale(_complex(k)[..., None], v[..., None, :])
-            return jnp.asarray(decay, entering.dtype), entering
-
-        def read(inputs, h):
-            q = _complex(inputs[0])[..., None]
-            # Re (conj(q) h), a sum in full float32 also on GPUs and TPUs.
-            products = jnp.real(q) * jnp.real(h) + jnp.imag(q) * jnp.imag(h)
-            return outputs(jnp.sum(products, -2))
 
         def by_products(state, reset, valid, method):
             log_decay = jnp.zeros_like(v[..., 0])
@@ -172,9 +155,10 @@ class Retention(InputDependent):
                 back = np.exp(-1j * angles_of(np.arange(length + 1), d_key))
                 back = take(jnp.asarray(back, last.dtype), jnp.sum(valid, -1))
                 back = back[..., None, :]
-            return outputs(o), last * promoted_like(back[..., None], last)
+            y = o.reshape(*o.shape[:-2], -1) * d_key**-0.5
+            return y, last * promoted_like(back[..., None], last)
 
-        return ChunkedForm(form, read, (q, k, v), products=by_products)
+        return ChunkedForm(None, None, x, products=by_products)
 
 
 def _complex(x):

@@ -147,44 +147,22 @@ class SSD(InputDependent):
         return dict.fromkeys(names, ParamGroup(weight_decay=False))
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Returns outer products of ``B`` and ``x`` as inputs, ``C`` as readout.
-
-        They are formed by ``"pallas"`` alone; see `matrix_recurrence` for the others.
-        """
+        """Returns the recurrence as products of matrices, its only form."""
         p, n, g = self.d_head, self.d_state, self.n_groups
         heads = len(params["log_rate"])
-        x, B, C, raw = jnp.split(x, np.cumsum([heads * p, g * n, g * n]), -1)
-        x, B, C = (y.reshape(*y.shape[:-1], -1, d) for y, d in ((x, p), (B, n), (C, n)))
+        u, B, C, raw = jnp.split(x, np.cumsum([heads * p, g * n, g * n]), -1)
+        u, B, C = (y.reshape(*y.shape[:-1], -1, d) for y, d in ((u, p), (B, n), (C, n)))
         steps = jax.nn.softplus(raw + promoted_like(params["step_bias"], raw))
         steps = jnp.clip(steps, *self.step_limits)
         log_decay = -steps * promoted_like(bounded_exp(params["log_rate"]), steps)
-        values = steps[..., None] * x
-
-        def form(inputs):
-            _, B, _, log_decay, values = inputs
-            # (b, c, h, n, p), for the steps of one chunk only.
-            values = values.reshape(*values.shape[:-2], g, -1, 1, p)
-            entering = B[..., None, :, None] * values
-            entering = entering.reshape(*log_decay.shape, n, p)
-            return jnp.exp(log_decay)[..., None, None], entering
-
-        def read(inputs, h):
-            x, _, C, _, _ = inputs
-            h = h.reshape(*h.shape[:-3], g, -1, n, p)
-            # S^T C: a sum over the states, in full float32 also on GPUs and TPUs.
-            y = jnp.sum(h * C[..., None, :, None], -2)
-            return add_feedthrough(y.reshape(x.shape), x)
-
-        def add_feedthrough(y, x):
-            y = y + promoted_like(params["feedthrough"][:, None], x) * x
-            return y.reshape(*y.shape[:-2], heads * p)
+        values = steps[..., None] * u
 
         def by_products(state, reset, valid, method):
             flags = {"reset": reset, "mask": valid}
             o, last = matrix_recurrence(
                 C, B, values, log_decay, state=state, **flags, method=method
             )
-            return add_feedthrough(o, x), last
+            y = o + promoted_like(params["feedthrough"][:, None], u) * u
+            return y.reshape(*y.shape[:-2], heads * p), last
 
-        inputs = x, B, C, log_decay, values
-        return ChunkedForm(form, read, inputs, products=by_products)
+        return ChunkedForm(None, None, x, products=by_products)

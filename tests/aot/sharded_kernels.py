@@ -40,13 +40,19 @@ def of_params(params, x, reset):
 
 
 def of_rate(rate, q, reset):
-    """The gradient of a recurrence of matrices in a log decay that all share."""
+    """The gradient of recurrences of matrices in a log decay that all share."""
 
     def loss(rate):
         x = q.reshape(*q.shape[:2], -1, 128)
-        log_decay = jnp.broadcast_to(rate, x.shape[:3])
-        o, last = matrix_recurrence(x, x, x, log_decay, reset=reset, method="pallas")
-        return jnp.sum(o**2) + jnp.sum(last)
+        total = 0
+        for shape in (x.shape[:3], x.shape):
+            log_decay = jnp.broadcast_to(rate, shape)
+            beta = jnp.exp(jnp.broadcast_to(rate, x.shape[:3]))
+            o, last = matrix_recurrence(
+                x, x, x, log_decay, beta, reset=reset, method="pallas"
+            )
+            total += jnp.sum(o**2) + jnp.sum(last)
+        return total
 
     return jax.grad(loss)(rate)
 

@@ -53,8 +53,10 @@ VARYING = ("sequential", "chunked", "associative")
 # each way to call `linear_recurrence`, and those with a kernel of their own.
 PALLAS = (
     *("dlr", "s5_bidirectional", "selective", "fru", "gru"),
-    # Their states are formed there alone.
-    *("ssd", "retention"),
+    # With decays of heads, of entries of keys, and the delta rule.
+    *("ssd", "gated_attention", "delta_rule"),
+    # Their states are formed of those of the kernel.
+    *("retention", "mlstm", "mamba3"),
 )
 
 # Initial rates that have an effect within few steps.

@@ -160,7 +160,9 @@ def test_sharded_rows_send_the_gradient_of_the_kernel_alone():
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(["explicit", "carried"], 0, full=1))
-@pytest.mark.parametrize("name", tiered(["selective", "dlr", "gru"], 0, full=1))
+@pytest.mark.parametrize(
+    "name", tiered(["selective", "dlr", "gru", "delta_rule"], 0, full=1)
+)
 def test_kernels_in_pallas_are_evaluated_on_the_rows_of_each_device(name, kind):
     function, arrays = with_flags(ROWS[name], FLAGS["flags"], "pallas")
     expected = jax.jit(function)(*arrays)

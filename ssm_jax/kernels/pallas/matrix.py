@@ -14,12 +14,13 @@ def matrix_scan(
     q: Float[Array, "*b l g k"],
     k: Float[Array, "*b l g k"],
     v: Float[Array, "*b l h v"],
-    log_decay: Float[Array, "*b l h"] | None,
+    log_decay: Float[Array, "*b l h"] | Float[Array, "*b l g k"] | None,
+    beta: Float[Array, "*b l h"] | None,
     state: Float[Array, "*b h k v"],
     reset: Steps | None,
     mask: Steps | None,
 ) -> tuple[Float[jax.Array, "*b l h v"], Float[jax.Array, "*b h k v"]]:
-    """Evaluates `matrix_recurrence` without the delta rule, with decays of heads.
+    """Evaluates `matrix_recurrence`.
 
     The kernel reads the arrays once and writes the outputs, and for the gradient the
     state before each chunk. The backward pass, a kernel too, evaluates chunks again.
@@ -29,7 +30,8 @@ def matrix_scan(
       q: Queries, ``(*b, l, g, k)``.
       k: Keys, ``(*b, l, g, k)``.
       v: Values, ``(*b, l, h, v)``.
-      log_decay: Log decays, ``(*b, l, h)``. None: no decay.
+      log_decay: Log decays, ``(*b, l, h)`` or ``(*b, l, g, k)``. None: no decay.
+      beta: Weights of the delta rule, ``(*b, l, h)``. None: values are added.
       state: State before the first step, ``(*b, h, k, v)``, in whose dtype sums are.
       reset: True where a segment starts, ``(*b, l)``. None means one segment.
       mask: True at valid steps, ``(*b, l)``. None means all.
@@ -38,7 +40,7 @@ def matrix_scan(
       ``(o, last)``: outputs in the dtype of ``v`` and the state after the last step.
       Both are NaN where what is not finite reaches them.
     """
-    arrays = q, k, v, log_decay, state
+    arrays = q, k, v, log_decay, beta, state
     # The first has the axes by which the rows are divided: (*b, l, h).
     return on_each_device(_scan_rows, (), (v[..., 0], arrays, (reset, mask)))
 

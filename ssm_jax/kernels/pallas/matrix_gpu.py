@@ -25,8 +25,9 @@ from ssm_jax.kernels.pallas.matrix_chunk import (
 from ssm_jax.kernels.platforms import target_platform
 
 # Steps of a chunk. With 64 of them the gradient of heads of 64 entries spills 3.0 KB
-# of registers of each thread instead of 1.1 KB, compiled for an H100.
-_STEPS = 32
+# of registers of each thread instead of 1.1 KB, compiled for an H100. Decays of entries
+# of keys need more arrays: with 32 steps they spill 5.7 KB, with 16 steps 1.7 KB.
+_STEPS, _STEPS_BY_KEY = 32, 16
 
 # Most entries of a key or of a value, so that a chunk fits on the chip.
 _ENTRIES = 128
@@ -41,16 +42,16 @@ _WARPS = 8
 _PRECISION = jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X6
 
 
-def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
+def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
     """Returns ``(o, last, starts)``, as the kernel for TPUs does."""
-    blocks = _Blocks(q, v, state.dtype)
+    blocks = _Blocks(q, v, log_decay, state.dtype)
 
-    def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
+    def kernel(q, k, v, decay, beta, reset, valid, first, o, last, starts):
         def chunk(n, state):
             if starts is not None:
                 blocks.store_state(starts, state, n)
             head, states, seen, marks = blocks.chunk(
-                n, q, k, v, decay, reset, valid, state
+                n, q, k, v, decay, beta, reset, valid, state
             )
             (y,), (after,) = blocks.evaluate(head, states, seen=seen, marks=marks)
             (flags,) = marks.values
@@ -63,7 +64,10 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     starts = (shape_struct(state, blocks.starts_shape), blocks.starts)
     return blocks.call(
         kernel,
-        [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
+        [
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
+            (state, blocks.state),
+        ],
         [
             (shape_struct(v, v.shape), blocks.values),
             (shape_struct(state, state.shape), blocks.state),
@@ -72,18 +76,20 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     )
 
 
-def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient):
+def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
-    blocks = _Blocks(q, v, starts.dtype)
+    blocks = _Blocks(q, v, log_decay, starts.dtype)
 
-    def kernel(q, k, v, decay, reset, valid, starts, of_o, of_last, *of_arguments):
-        of_q, of_k, of_v, of_decay, of_state = of_arguments
+    def kernel(
+        q, k, v, decay, beta, reset, valid, starts, of_o, of_last, *of_arguments
+    ):
+        of_q, of_k, of_v, of_decay, of_beta, of_state = of_arguments
 
         def chunk(n, of_after):
             n = blocks.count - 1 - n
             before = blocks.load_state(starts, n)
             head, states, seen, marks = blocks.chunk(
-                n, q, k, v, decay, reset, valid, before
+                n, q, k, v, decay, beta, reset, valid, before
             )
             (flags,) = marks.values
             of_y = blocks.load_values(of_o, n).astype(of_after.dtype)
@@ -97,20 +103,24 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             blocks.store_keys(of_q, n, of_head.q)
             blocks.store_keys(of_k, n, of_head.k)
             blocks.store_values(of_v, n, of_head.v[0])
-            if of_decay is not None:
+            if of_head.decay is not None:
                 blocks.store_numbers(of_decay, n, of_head.decay[0])
+            if of_head.key_decay is not None:
+                blocks.store_keys(of_decay, n, of_head.key_decay)
+            if of_beta is not None:
+                blocks.store_numbers(of_beta, n, of_head.beta[0])
             return of_before
 
         of_last = blocks.load_state(of_last)
         of_first = jax.lax.fori_loop(0, blocks.count, chunk, of_last)
         blocks.store_state(of_state, of_first)
 
-    parts = blocks.parts_shape
-    decays = None if log_decay is None else shape_struct(starts, log_decay.shape)
-    of_q, of_k, of_v, of_decay, of_state = blocks.call(
+    parts, of_steps = blocks.parts_shape, shape_struct(starts, v.shape[:-1])
+    of_decays = shape_struct(starts, parts) if blocks.by_key else of_steps
+    of_q, of_k, of_v, of_decay, of_beta, of_state = blocks.call(
         kernel,
         [
-            *blocks.operands(q, k, v, log_decay, reset, mask),
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
             (starts, blocks.starts),
             (o_gradient, blocks.values),
             (last_gradient, blocks.state),
@@ -119,7 +129,8 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (shape_struct(q if blocks.shared == 1 else starts, parts), blocks.parts),
             (shape_struct(k if blocks.shared == 1 else starts, parts), blocks.parts),
             (shape_struct(v, v.shape), blocks.values),
-            (decays, blocks.decays),
+            (None if log_decay is None else of_decays, blocks.decay_parts),
+            (None if beta is None else of_steps, blocks.numbers),
             (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
     )
@@ -127,11 +138,15 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
     finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
     of_state = jnp.where(finite, of_state, 0)
     if blocks.shared > 1:
-        of_q, of_k = (
-            jnp.sum(x.reshape(*q.shape[:-1], blocks.shared, -1), -2).astype(q.dtype)
-            for x in (of_q, of_k)
-        )
-    return of_q, of_k, of_v, of_decay, of_state
+
+        def sum_of_shared(of_x, x):
+            of_x = of_x.reshape(*x.shape[:-1], blocks.shared, -1)
+            return jnp.sum(of_x, -2).astype(x.dtype)
+
+        of_q, of_k = sum_of_shared(of_q, q), sum_of_shared(of_k, k)
+        if blocks.by_key:
+            of_decay = sum_of_shared(of_decay, log_decay)
+    return of_q, of_k, of_v, of_decay, of_beta, of_state
 
 
 class _Blocks:
@@ -141,16 +156,19 @@ class _Blocks:
       size: Number of steps of a chunk, ``c``.
       count: Number of chunks.
       shared: Number of heads of values that share one of keys.
+      by_key: Whether decays are those of entries of keys.
       evaluate: Evaluates a chunk, in at least float32.
       keys: Blocks of ``(b, l, g, k)``: all steps of a head, of a power of two entries.
       parts: Blocks of ``(b, l, h, k)``, of each head of values.
       values: Blocks of ``(b, l, h, v)``.
-      decays: Blocks of ``(b, l, h)``.
+      numbers: Blocks of numbers of heads of values, ``(b, l, h)``.
+      decays: Blocks of the log decays.
+      decay_parts: Blocks of them, of each head of values.
       state: Blocks of ``(b, h, k, v)``.
       starts: Blocks of ``(b, chunks, h, k, v)``.
     """
 
-    def __init__(self, q, v, dtype):
+    def __init__(self, q, v, log_decay, dtype):
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
         if max(d_key, d_value) > _ENTRIES:
             raise ValueError(
@@ -159,7 +177,9 @@ class _Blocks:
                 "of a key and of a value, or use 'auto' or 'chunked'."
             )
         self._length, self._d_key, self._d_value = length, d_key, d_value
-        self.size = min(_STEPS, _padded(length))
+        self.by_key = log_decay is not None and log_decay.ndim == q.ndim
+        steps = _STEPS_BY_KEY if self.by_key else _STEPS
+        self.size = min(steps, _padded(length))
         self._keys, self._values = _padded(d_key), _padded(d_value)
         self.count, self.shared = pl.cdiv(length, self.size), heads // groups
         self._grid = heads, b
@@ -173,7 +193,9 @@ class _Blocks:
         self.parts = pl.BlockSpec(of_keys, lambda j, i: (i, 0, j, 0))
         of_values = None, steps, None, self._values
         self.values = pl.BlockSpec(of_values, lambda j, i: (i, 0, j, 0))
-        self.decays = pl.BlockSpec((None, steps, None), lambda j, i: (i, 0, j))
+        self.numbers = pl.BlockSpec((None, steps, None), lambda j, i: (i, 0, j))
+        self.decays = self.keys if self.by_key else self.numbers
+        self.decay_parts = self.parts if self.by_key else self.numbers
         self._flags = pl.BlockSpec((None, steps), lambda j, i: (i, 0))
         self.state = pl.BlockSpec((None, None, *state), lambda j, i: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
@@ -188,7 +210,7 @@ class _Blocks:
             precision = _PRECISION
         self.evaluate = partial(evaluate, precision=precision)
 
-    def operands(self, q, k, v, log_decay, reset, mask):
+    def operands(self, q, k, v, log_decay, beta, reset, mask):
         """Returns the operands of both passes with their specs."""
 
         def numbers(flags):
@@ -199,6 +221,7 @@ class _Blocks:
             (k, self.keys),
             (v, self.values),
             (log_decay, self.decays),
+            (beta, self.numbers),
             (numbers(reset), self._flags),
             (numbers(mask), self._flags),
         ]
@@ -221,19 +244,23 @@ class _Blocks:
             interpret=self._interpreted,
         )(*(tree for tree, _ in operands))
 
-    def chunk(self, n, q, k, v, decay, reset, valid, state):
+    def chunk(self, n, q, k, v, decay, beta, reset, valid, state):
         """Returns a head, its states, zero if not finite, what is seen, and marks."""
-        decay = self._load_numbers(decay, n)
         head = Head(
-            _load(*self._steps(q, n, self._d_key)),
-            _load(*self._steps(k, n, self._d_key)),
+            self._load_keys(q, n),
+            self._load_keys(k, n),
             [self.load_values(v, n)],
-            None if decay is None else [decay],
+            None if self.by_key else self._load_rows(decay, n),
+            self._load_keys(decay, n) if self.by_key else None,
+            self._load_rows(beta, n),
         )
         seen = seen_steps(self.size, self._load_numbers(reset, n))
         bad = find_bad(head, [state])
-        marks = find_reached(bad, head.decay, seen, self._load_numbers(valid, n))
+        marks = find_reached(bad, head, seen, self._load_numbers(valid, n))
         return head, [zero_where(bad.states[0], state)], seen, marks
+
+    def _load_keys(self, ref, n):
+        return _load(*self._steps(ref, n, self._d_key))
 
     def store_keys(self, ref, n, x):
         """Writes numbers of the keys of a chunk, ``(c, k)``."""
@@ -258,6 +285,9 @@ class _Blocks:
     def store_state(self, ref, x, *chunk):
         """Writes what `load_state` reads."""
         _store(*self._entries(ref, chunk), x)
+
+    def _load_rows(self, ref, n):
+        return None if ref is None else [self._load_numbers(ref, n)]
 
     def _load_numbers(self, ref, n):
         return None if ref is None else _load(*self._numbers(ref, n))[None]

@@ -36,11 +36,15 @@ _STEPS, _ROWS, _LANES = 128, 16, 128
 # and their values would not fit in VMEM.
 _ENTRIES = 2**17
 
+# Most numbers of the keys of a chunk with decays of their entries: each halving of it
+# has such arrays. Those of 256 entries and 128 steps would not fit in VMEM.
+_KEYS = 2**14
+
 # In full float32.
 _evaluate = partial(evaluate, precision=jax.lax.Precision.HIGHEST)
 
 
-def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
+def forward(q, k, v, log_decay, beta, state, reset, mask, *, with_starts):
     """Returns ``(o, last, starts)``; starts are the states before the chunks, or None.
 
     What is not finite sets the outputs that it reaches to NaN, and states, by which the
@@ -50,15 +54,16 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
       q: Queries, ``(b, l, g, k)``.
       k: Keys, ``(b, l, g, k)``.
       v: Values, ``(b, l, h, v)``.
-      log_decay: Log decays, ``(b, l, h)``, or None.
+      log_decay: Log decays, ``(b, l, h)`` or ``(b, l, g, k)``, or None.
+      beta: Weights of the delta rule, ``(b, l, h)``, or None.
       state: State before the first step, ``(b, h, k, v)``, in whose dtype sums are.
       reset: Where segments start, ``(b, l)``, or None.
       mask: Valid steps, ``(b, l)``, or None.
       with_starts: Whether the states before the chunks are stored.
     """
-    blocks = _Blocks(q, v)
+    blocks = _Blocks(q, v, log_decay)
 
-    def kernel(q, k, v, decay, reset, valid, first, o, last, starts):
+    def kernel(q, k, v, decay, beta, reset, valid, first, o, last, starts):
         # The last state stays in VMEM until the next sequence or heads.
         @pl.when(pl.program_id(2) == 0)
         def start():
@@ -67,7 +72,7 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
         if starts is not None:
             starts[0] = last[...]
         seen, outputs = seen_steps(blocks.size, _numbers(reset)), []
-        for i, head in enumerate(blocks.heads(q, k, v, decay)):
+        for i, head in enumerate(blocks.heads(q, k, v, decay, beta)):
             rows = blocks.value_heads(i)
             before = [last[0, n] for n in rows]
             states, marks = _find(head, before, seen, _numbers(valid))
@@ -83,7 +88,10 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     o, last, starts = call(
         kernel,
         blocks.grid,
-        [*blocks.operands(q, k, v, log_decay, reset, mask), (state, blocks.state)],
+        [
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
+            (state, blocks.state),
+        ],
         [
             (shape_struct(v, blocks.values_shape), blocks.values),
             (shape_struct(state, state.shape), blocks.state),
@@ -94,12 +102,14 @@ def forward(q, k, v, log_decay, state, reset, mask, *, with_starts):
     return o.reshape(v.shape), last, starts
 
 
-def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient):
+def backward(q, k, v, log_decay, beta, reset, mask, starts, o_gradient, last_gradient):
     """Returns the gradients in the arguments of `forward`, from ``q`` to ``state``."""
-    blocks = _Blocks(q, v, reverse=True)
+    blocks = _Blocks(q, v, log_decay, reverse=True)
 
-    def kernel(q, k, v, decay, reset, valid, starts, of_o, of_last, *of_arguments):
-        of_q, of_k, of_v, of_decay, of_state = of_arguments
+    def kernel(
+        q, k, v, decay, beta, reset, valid, starts, of_o, of_last, *of_arguments
+    ):
+        of_q, of_k, of_v, of_decay, of_beta, of_state = of_arguments
 
         # The gradient in the state before a chunk stays in VMEM, as the state does.
         @pl.when(pl.program_id(2) == 0)
@@ -109,7 +119,7 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         seen, gradients = seen_steps(blocks.size, _numbers(reset)), []
         of_y = blocks.zero_after_end(of_o[0]).astype(of_state.dtype)
         of_y = blocks.split_values(of_y)
-        for i, head in enumerate(blocks.heads(q, k, v, decay)):
+        for i, head in enumerate(blocks.heads(q, k, v, decay, beta)):
             rows = blocks.value_heads(i)
             before = [starts[0, 0, n] for n in rows]
             states, marks = _find(head, before, seen, _numbers(valid))
@@ -133,17 +143,20 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
         of_q[0, 0] = _side_by_side([head.q for head in gradients]).astype(of_q.dtype)
         of_k[0, 0] = _side_by_side([head.k for head in gradients]).astype(of_k.dtype)
         of_v[0] = _side_by_side([x for head in gradients for x in head.v])
-        if of_decay is not None:
-            of_rows = [x for head in gradients for x in head.decay]
-            for n, of_row in enumerate(of_rows):
-                of_decay[0, 0, n : n + 1] = of_row
+        if blocks.by_key:
+            of_decay[0, 0] = _side_by_side([head.key_decay for head in gradients])
+        elif of_decay is not None:
+            _store_rows(of_decay, [head.decay for head in gradients])
+        if of_beta is not None:
+            _store_rows(of_beta, [head.beta for head in gradients])
 
-    decays, parts = shape_struct(starts, blocks.decays_shape), blocks.parts_shape
-    of_q, of_k, of_v, of_decay, of_state = call(
+    of_steps, parts = shape_struct(starts, blocks.numbers_shape), blocks.parts_shape
+    of_decays = shape_struct(starts, parts) if blocks.by_key else of_steps
+    of_q, of_k, of_v, of_decay, of_beta, of_state = call(
         kernel,
         blocks.grid,
         [
-            *blocks.operands(q, k, v, log_decay, reset, mask),
+            *blocks.operands(q, k, v, log_decay, beta, reset, mask),
             (starts, blocks.starts),
             (o_gradient.reshape(blocks.values_shape), blocks.values),
             (last_gradient, blocks.state),
@@ -152,21 +165,27 @@ def backward(q, k, v, log_decay, reset, mask, starts, o_gradient, last_gradient)
             (shape_struct(q if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(k if blocks.splits == 1 else starts, parts), blocks.parts),
             (shape_struct(v, blocks.values_shape), blocks.values),
-            (None if log_decay is None else decays, blocks.decays),
+            (None if log_decay is None else of_decays, blocks.decay_parts),
+            (None if beta is None else of_steps, blocks.numbers),
             (shape_struct(starts, last_gradient.shape), blocks.state),
         ],
         [],
     )
-    if log_decay is not None:
-        of_decay = blocks.steps_first(of_decay)
     # A state that is not finite was replaced by zeros.
     finite = jnp.all(jnp.isfinite(starts[:, 0]), (-2, -1), keepdims=True)
     of_state = jnp.where(finite, of_state, 0)
-    of_q, of_k = (
-        jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
-        for of_x, x in ((of_q, q), (of_k, k))
-    )
-    return of_q, of_k, of_v.reshape(v.shape), of_decay, of_state
+
+    def sum_of_splits(of_x, x):
+        return jnp.sum(of_x, 1).astype(x.dtype).reshape(x.shape)
+
+    of_q, of_k = sum_of_splits(of_q, q), sum_of_splits(of_k, k)
+    if blocks.by_key:
+        of_decay = sum_of_splits(of_decay, log_decay)
+    elif of_decay is not None:
+        of_decay = blocks.steps_first(of_decay)
+    if of_beta is not None:
+        of_beta = blocks.steps_first(of_beta)
+    return of_q, of_k, of_v.reshape(v.shape), of_decay, of_beta, of_state
 
 
 class _Blocks:
@@ -176,19 +195,29 @@ class _Blocks:
       size: Number of steps of a chunk, ``c``.
       grid: Numbers of sequences, of blocks of heads and of chunks.
       splits: Number of blocks of values that share a head of keys.
+      by_key: Whether decays are those of entries of keys.
       keys: Blocks of ``(b, l, g k)``.
       parts: Blocks of ``(b, splits, l, g k)``, of each block of values.
       values: Blocks of ``(b, l, h v)``.
-      decays: Blocks of ``(b, blocks of heads, heads of values, l)``.
+      numbers: Blocks of numbers of heads of values, ``(b, blocks of heads, chunks,
+        heads of values, c)``.
+      decays: Blocks of the log decays.
+      decay_parts: Blocks of them, of each block of values.
       state: Blocks of ``(b, h, k, v)``.
       starts: Blocks of ``(b, chunks, h, k, v)``.
     """
 
-    def __init__(self, q, v, *, reverse=False):
+    def __init__(self, q, v, log_decay, *, reverse=False):
         (b, length, groups, d_key), (heads, d_value) = q.shape, v.shape[2:]
         self._length, self._reverse = length, reverse
         self._d_key, self._d_value = d_key, d_value
-        self.size = size = min(_STEPS, round_up(length, _ROWS))
+        self.by_key = log_decay is not None and log_decay.ndim == q.ndim
+        size = min(_STEPS, round_up(length, _ROWS))
+        if self.by_key:
+            # Powers of two, since a chunk is halved again and again.
+            most = 2 ** int(math.log2(max(_ROWS, _KEYS // d_key)))
+            size = min(pl.next_power_of_2(size), most)
+        self.size = size
         together = self._together = _heads_together(groups, d_key, heads * d_value)
         splits = self.splits = 1
         if together == 1:
@@ -212,10 +241,13 @@ class _Blocks:
         self.values = pl.BlockSpec(
             (1, size, values * d_value), lambda i, j, n: (i, at(n), j)
         )
-        self.decays = pl.BlockSpec(
-            (1, 1, values, size), lambda i, j, n: (i, j, 0, at(n))
+        # A chunk has axes of its own: not all are as long as a register.
+        self.numbers = pl.BlockSpec(
+            (1, 1, 1, values, size), lambda i, j, n: (i, j, at(n), 0, 0)
         )
-        self._row = pl.BlockSpec((1, 1, size), lambda i, j, n: (i, 0, at(n)))
+        self.decays = self.keys if self.by_key else self.numbers
+        self.decay_parts = self.parts if self.by_key else self.numbers
+        self._row = pl.BlockSpec((1, 1, 1, size), lambda i, j, n: (i, at(n), 0, 0))
         of_state = values, d_key, d_value
         self.state = pl.BlockSpec((1, *of_state), lambda i, j, n: (i, j, 0, 0))
         self.starts = pl.BlockSpec(
@@ -224,41 +256,63 @@ class _Blocks:
         self.keys_shape = b, length, groups * d_key
         self.parts_shape = b, splits, length, groups * d_key
         self.values_shape = b, length, heads * d_value
-        self.decays_shape = b, self.grid[1], values, count * size
+        self.numbers_shape = b, self.grid[1], count, values, size
         self.starts_shape = b, count, heads, d_key, d_value
 
-    def operands(self, q, k, v, log_decay, reset, mask):
+    def operands(self, q, k, v, log_decay, beta, reset, mask):
         """Returns the operands of both passes with their specs."""
         if mask is None and self._length % self.size:
             # What is after the end may be anything, also NaN.
             mask = jnp.ones_like(q[..., 0, 0], bool)
-        if log_decay is not None:
-            log_decay = jnp.swapaxes(self._pad(log_decay), 1, 2)
-            log_decay = log_decay.reshape(self.decays_shape)
+
+        def steps_last(x):
+            if x is not None:
+                b, blocks, count, values, size = self.numbers_shape
+                x = self._pad(x).reshape(b, count, size, blocks, values)
+                return jnp.transpose(x, (0, 3, 1, 4, 2))
+
+        if self.by_key:
+            log_decay = log_decay.reshape(self.keys_shape)
+        else:
+            log_decay = steps_last(log_decay)
 
         def row(flags):
             if flags is not None:
-                return self._pad(flags.astype(jnp.float32))[:, None]
+                flags = self._pad(flags.astype(jnp.float32))
+                return flags.reshape(len(flags), -1, 1, self.size)
 
         return [
             (q.reshape(self.keys_shape), self.keys),
             (k.reshape(self.keys_shape), self.keys),
             (v.reshape(self.values_shape), self.values),
             (log_decay, self.decays),
+            (steps_last(beta), self.numbers),
             (row(reset), self._row),
             (row(mask), self._row),
         ]
 
-    def heads(self, q, k, v, decay):
+    def heads(self, q, k, v, decay, beta):
         """Returns the heads of keys of a block."""
-        values, heads = self.split_values(v[0]), []
-        for i in range(self._together):
-            lanes = slice(i * self._d_key, (i + 1) * self._d_key)
-            rows, decays = self.value_heads(i), None
-            if decay is not None:
-                decays = [decay[0, 0, n : n + 1] for n in rows]
-            heads.append(Head(q[0][:, lanes], k[0][:, lanes], values[i], decays))
-        return heads
+        values = self.split_values(v[0])
+
+        def entries(ref, i):
+            return ref[0][:, i * self._d_key : (i + 1) * self._d_key]
+
+        def rows(ref, i):
+            if ref is not None:
+                return [ref[0, 0, 0, n : n + 1] for n in self.value_heads(i)]
+
+        return [
+            Head(
+                entries(q, i),
+                entries(k, i),
+                values[i],
+                None if self.by_key else rows(decay, i),
+                entries(decay, i) if self.by_key else None,
+                rows(beta, i),
+            )
+            for i in range(self._together)
+        ]
 
     def split_values(self, x):
         """Returns the values ``(c, v)`` of each head of keys in a block."""
@@ -284,9 +338,9 @@ class _Blocks:
 
     def steps_first(self, x):
         """Returns numbers of heads of values, ``(b, l, h)``, from their blocks."""
-        b, blocks, rows, _ = x.shape
-        x = x[..., : self._length].reshape(b, blocks * rows, self._length)
-        return jnp.swapaxes(x, 1, 2)
+        b, blocks, count, rows, size = x.shape
+        x = jnp.transpose(x, (0, 2, 4, 1, 3)).reshape(b, count * size, blocks * rows)
+        return x[:, : self._length]
 
     def _pad(self, x):
         return pad_axis(x, 1, after=self.grid[2] * self.size - self._length)
@@ -317,12 +371,18 @@ def _find(head, states, seen, valid):
     bad = find_bad(head, states)
     pairs = zip(bad.states, states, strict=True)
     states = [zero_where(flags, state) for flags, state in pairs]
-    return states, find_reached(bad, head.decay, seen, valid)
+    return states, find_reached(bad, head, seen, valid)
 
 
 def _numbers(of_steps):
     """Returns the numbers ``(1, c)`` of a block of flags, or None."""
-    return None if of_steps is None else of_steps[0]
+    return None if of_steps is None else of_steps[0, 0]
+
+
+def _store_rows(ref, numbers):
+    """Writes the numbers ``(1, c)`` of the heads of values of each head of keys."""
+    for n, row in enumerate(row for rows in numbers for row in rows):
+        ref[0, 0, 0, n : n + 1] = row
 
 
 def _side_by_side(arrays):
