@@ -260,6 +260,14 @@ CASES = {
         },
         lambda rows: rows[0]["to_linear"] == 1 and 0.5 < rows[0]["coverage"] <= 1,
     ),
+    "startup": Case(
+        2,
+        7,
+        check=lambda rows: (
+            rows[0]["target"] is None
+            and all(0 < row["cpu_min_s"] <= row["cpu_s"] for row in rows)
+        ),
+    ),
     "decoding": Case(
         64,
         1,

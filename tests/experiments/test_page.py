@@ -4,7 +4,16 @@ import importlib
 
 import pytest
 
-from experiments.page import Curves, Grid, Lengths, Numbers, Paper, Table, page
+from experiments.page import (
+    Curves,
+    Gradients,
+    Grid,
+    Lengths,
+    Numbers,
+    Paper,
+    Table,
+    page,
+)
 from experiments.papers import PAGES, PAPERS
 from experiments.records import EXPERIMENTS, experiment_config, records
 from ssm_jax.cli.summary import summaries
@@ -165,6 +174,15 @@ def test_curves_are_judged_by_the_last_and_the_worst_value():
     rows = [listops("", 0.5, seed=n, curve=curve) for n, curve in enumerate(curves)]
     (line,) = cells(Curves("", "", ".*").markdown(rows).strip())[1:]
     assert line[1:] == ["9.00, 12.00, 12.00", "20.00, 40.50, inf", "2 of 3"]
+
+
+def test_gradients_are_medians_over_the_seeds_that_have_some():
+    norms = ({"16": 1.0, "32": 1e-9}, {"16": 3.0, "32": 0.0}, {"16": 2.0, "32": 1e-3})
+    rows = [listops("", 0.5, seed=n, gradients=of) for n, of in enumerate(norms)]
+    part = Gradients("", "", ".*", (16, 32))
+    (line,) = cells(part.markdown([*rows, listops("", 0.5, seed=3)]).strip())[1:]
+    assert line[1:] == ["2.0e+00", "1.0e-09", "3"]
+    assert not part.markdown([listops("", 0.5)])
 
 
 def by_length(state, seed, losses, extends="strong"):
