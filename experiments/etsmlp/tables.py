@@ -17,7 +17,8 @@ PAPER = Paper(
                 for cell in cells(f"etsmlp/{task}", model=_GATES)
             )
             + cells("etsmlp/pathx", model=_GATES, small_change=("true",)),
-            reduced=(r"etsmlp/(listops|text):(model=gate,)?size=small",),
+            reduced=(r"etsmlp/(listops|text):(model=\w+,)?size=small",),
+            references=(r"etsmlp/listops:size=small",),
         ),
         Table(
             "Table 2",
