@@ -125,22 +125,22 @@ def seconds_of(
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen(
+    log, reached = [], False
+    with subprocess.Popen(
         [sys.executable, *command],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stderr is not None
-    log, reached = [], False
-    for line in process.stderr:
-        log.append(line)
-        if until is not None and until in line:
-            reached = True
-            # Before its first checkpoint, so that the next process begins anew.
-            process.kill()
-    if process.wait() and not reached:
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            log.append(line)
+            if until is not None and until in line:
+                reached = True
+                # Before its first checkpoint, so that the next process begins anew.
+                process.kill()
+    if process.returncode and not reached:
         raise RuntimeError(f"a process failed: {''.join(log[-5:])}")
     wall = time.perf_counter() - start
     total = resource.getrusage(resource.RUSAGE_CHILDREN)
