@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.matrix import unmarked_recurrence
 from ssm_jax.kernels.nonfinite import last_of_segments, nan_where
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.kernels.shift import shift_left
@@ -137,7 +138,7 @@ def _sums_of_all(q, k, v, reset):
     _, total, _, last = _sums(q, k, v)
     finite = jnp.all(jnp.isfinite(q), -1)
     q = jnp.where(finite[..., None], q, 0)
-    sums = jnp.einsum("...lhk,...hkv->...lhv", q, total, precision="highest")
+    sums = einsum_f32("...lhk,...hkv->...lhv", q, total)
     return sums, last[..., None, :] | ~finite
 
 

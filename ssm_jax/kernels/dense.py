@@ -20,12 +20,11 @@ from ssm_jax.kernels.axes import (
 )
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.plan import dense_block
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Array, Float, Int, Steps
 
-# GPUs and TPUs multiply float32 matrices in lower precision by default.
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 Sequences = Float[Array, "*b l d"]
 DenseState = Float[Array, "*b d n"]
@@ -156,14 +155,14 @@ def block_by_block(
         return _add_step(h, block_change, block_input), h
 
     # The state of each block, by a sequential scan over blocks only.
-    block_inputs = _einsum("...qcd,cdn->q...dn", blocks, jnp.flip(A_powers_B, 0))
+    block_inputs = einsum_f32("...qcd,cdn->q...dn", blocks, jnp.flip(A_powers_B, 0))
     last, starts = jax.lax.scan(carry_state, h0, block_inputs)
     # Response to the state before each block, plus that to the inputs of the block.
-    y = _einsum("q...dn,cdn->...qcd", starts, C_A_powers)
+    y = einsum_f32("q...dn,cdn->...qcd", starts, C_A_powers)
     toeplitz = _toeplitz(system, A_powers_B)
 
     def within_blocks(blocks):
-        return _einsum("...qjd,ijd->...qid", blocks, toeplitz)
+        return einsum_f32("...qjd,ijd->...qid", blocks, toeplitz)
 
     y += contain_nonfinite(within_blocks, blocks)
     y = y.reshape(*batch, -1, d)[..., :length, :]
@@ -185,12 +184,12 @@ def _tables(system, c):
     """Returns ``A**c - I``, and ``A**r B`` and ``C A**(r + 1)`` for ``r < c``."""
     change = system.A_minus_I
     A_powers_B = system.B[None]
-    C_A_powers = (system.C + _einsum("dn,dnm->dm", system.C, change))[None]
+    C_A_powers = (system.C + einsum_f32("dn,dnm->dm", system.C, change))[None]
     # Doubling: `log2(c)` batched products in place of `c` sequential ones.
     while len(A_powers_B) < c:
-        upper = A_powers_B + _einsum("dnm,rdm->rdn", change, A_powers_B)
+        upper = A_powers_B + einsum_f32("dnm,rdm->rdn", change, A_powers_B)
         A_powers_B = jnp.concatenate([A_powers_B, upper])
-        upper = C_A_powers + _einsum("rdn,dnm->rdm", C_A_powers, change)
+        upper = C_A_powers + einsum_f32("rdn,dnm->rdm", C_A_powers, change)
         C_A_powers = jnp.concatenate([C_A_powers, upper])
         change = _compose(change, change)
     return change, A_powers_B, C_A_powers
@@ -214,17 +213,13 @@ def _match_axes(system, x, state):
 
 def _compose(first, second):
     """Returns ``(I + first) (I + second) - I``."""
-    return first + second + _einsum("dnm,dmk->dnk", first, second)
+    return first + second + einsum_f32("dnm,dmk->dnk", first, second)
 
 
 def _add_step(h, change, inputs):
     # The small change is added to the state; `A h` would round it away.
-    return h + _einsum("dnm,...dm->...dn", change, h) + inputs
+    return h + einsum_f32("dnm,...dm->...dn", change, h) + inputs
 
 
 def _readout(system, h):
-    return _einsum("...dn,dn->...d", h, system.C)
-
-
-def _einsum(formula, left, right):
-    return jnp.einsum(formula, left, right, precision=_HIGHEST)
+    return einsum_f32("...dn,dn->...d", h, system.C)

@@ -17,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.axes import split_axis
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.types import Array, Float
 
 # Points of the longest transform that is one matrix product.
 _MAX_FACTOR = 256
-# GPUs and TPUs multiply float32 matrices in lower precision by default.
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def cyclic_factors(size: int) -> tuple[int, int]:
@@ -119,7 +118,7 @@ def _multiply_axis(x, table):
     """Multiplies the last axis but one by a matrix."""
     # In this order of the operands a TPU needs no transpose.
     table = table.astype(x.dtype)
-    return jnp.einsum("...md,mn->...nd", x, table, precision=_HIGHEST)
+    return einsum_f32("...md,mn->...nd", x, table)
 
 
 def _apply_twiddles(z, size, sign):

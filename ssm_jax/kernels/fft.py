@@ -22,15 +22,13 @@ from ssm_jax.kernels.fusion import materialize
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Complex, Float, Inexact
 
 Part = Literal["real", "complex"]
 """Part of a complex convolution kernel that is computed."""
-
-# GPUs and TPUs multiply float32 matrices in lower precision by default.
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @partial(jax.jit, static_argnames=("length", "part"))
@@ -230,11 +228,11 @@ def final_state(
     if jnp.iscomplexobj(fine):
         # The input is real: two real products cost half of a complex one.
         sums = jax.lax.complex(
-            jnp.einsum(formula, reversed_u, jnp.real(fine), precision=_HIGHEST),
-            jnp.einsum(formula, reversed_u, jnp.imag(fine), precision=_HIGHEST),
+            einsum_f32(formula, reversed_u, jnp.real(fine)),
+            einsum_f32(formula, reversed_u, jnp.imag(fine)),
         )
     else:
-        sums = jnp.einsum(formula, reversed_u, fine, precision=_HIGHEST)
+        sums = einsum_f32(formula, reversed_u, fine)
     return jnp.sum(promoted_like(coarse, sums) * sums, axis=-3)
 
 
@@ -303,7 +301,7 @@ def _real_product(coarse, fine):
         # Re(y z) = Re y Re z - Im y Im z, summed along with the modes.
         coarse = jnp.concatenate([jnp.real(coarse), -jnp.imag(coarse)], -1)
         fine = jnp.concatenate([jnp.real(fine), jnp.imag(fine)], -1)
-    return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_HIGHEST)
+    return einsum_f32("...qn,...cn->...qc", coarse, fine)
 
 
 def _fft_length(size: int) -> int:

@@ -33,15 +33,13 @@ from ssm_jax.kernels.axes import (
     split_axis,
 )
 from ssm_jax.kernels.nonfinite import nan_where, propagate_flags
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps, reshard
 from ssm_jax.types import Array, Bool, Float, Steps
 
 MatrixMethod = Literal["auto", "sequential", "associative", "chunked", "pallas"]
 """Evaluation method. It affects cost and rounding, not the result."""
-
-# Of products of matrices, in full float32 also on GPUs and TPUs.
-_einsum = partial(jnp.einsum, precision="highest")
 
 LOG_DECAY_MIN = -1e30
 """Lower bound of a log decay. Its exponential is zero, and sums of it are finite."""
@@ -443,9 +441,9 @@ def _by_steps(inputs, state):
             state = state * jnp.exp(x.key_decay)[..., None, None]
         v = x.v
         if x.beta is not None:
-            v = x.beta[..., None] * (v - _einsum("...k,...krv->...rv", x.k, state))
+            v = x.beta[..., None] * (v - einsum_f32("...k,...krv->...rv", x.k, state))
         state = state + x.k[..., None, None] * v[..., None, :, :]
-        return state, _einsum("...k,...krv->...rv", x.q, state)
+        return state, einsum_f32("...k,...krv->...rv", x.q, state)
 
     steps = jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), inputs)
     state, o = jax.lax.scan(step, state, steps)
@@ -524,7 +522,7 @@ def _states_of_chunks(state, chunks):
         identity = jnp.broadcast_to(identity, (*states.shape[:-2], r, d_key))
         no_values = jnp.zeros_like(chunks.v, shape=(*chunks.v.shape[:-1], d_key))
         _, decays = _chunk(identity, chunks._replace(v=no_values))
-        multiply = partial(_einsum, "...krm,...mrv->...krv")
+        multiply = partial(einsum_f32, "...krm,...mrv->...krv")
 
     def combine(left, right):
         return multiply(right[0], left[0]), multiply(right[0], left[1]) + right[1]
@@ -561,8 +559,8 @@ def _chunk(state, x):
 def _sum_of_steps(scores, v):
     """Sums values ``(*b, g, c, r, v)`` by scores ``(*b, g, r, c, c)``, or of all r."""
     if scores.shape[-3] == 1:
-        return _einsum("...ij,...jrv->...irv", scores[..., 0, :, :], v)
-    return _einsum("...rij,...jrv->...irv", scores, v)
+        return einsum_f32("...ij,...jrv->...irv", scores[..., 0, :, :], v)
+    return einsum_f32("...rij,...jrv->...irv", scores, v)
 
 
 class _Weights:
@@ -594,7 +592,9 @@ class _Weights:
             later = steps > steps[:, None]
             between = later[:, :, None] & ~later.T
             decay = x.head_decay
-            self._sums = _einsum("...t,jti->...ij", decay, between.astype(decay.dtype))
+            self._sums = einsum_f32(
+                "...t,jti->...ij", decay, between.astype(decay.dtype)
+            )
             self._before = jnp.cumsum(decay, -1)
             self._after = self._sums[..., -1, :]
             self._total = jnp.exp(self._before[..., -1:])
@@ -621,7 +621,7 @@ class _Weights:
         if self._by_key:
             products = [_decayed_products(x, self._k, self._levels) for x in xs]
         else:
-            products = [_einsum("...ik,...jk->...ij", x, self._k) for x in xs]
+            products = [einsum_f32("...ik,...jk->...ij", x, self._k) for x in xs]
         if not self._by_head:
             return [jnp.where(self._attends, y[..., None, :, :], 0) for y in products]
         # Zero before the exponential, whose gradient would be infinity times zero.
@@ -647,7 +647,7 @@ class _Weights:
             if decay.shape[-1] == 1:
                 # Of the query, so that the gradient does not need the product again.
                 x, decay = x * decay, None
-        y = _einsum("...ik,...krv->...irv", x, state)
+        y = einsum_f32("...ik,...krv->...irv", x, state)
         if decay is not None:
             y *= decay[..., None]
         return y if self._first is None else jnp.where(self._first[..., None], y, 0)
@@ -668,7 +668,7 @@ class _Weights:
             v = v * jnp.swapaxes(jnp.exp(self._after), -2, -1)[..., None]
         if self._last is not None:
             k = jnp.where(self._last, k, 0)
-        return _einsum("...jk,...jrv->...krv", k, v)
+        return einsum_f32("...jk,...jrv->...krv", k, v)
 
     def carry(self, state):
         """What is left of the state before the chunk, ``(*b, g, k, r, v)``."""
@@ -710,7 +710,7 @@ def _decayed_products(x, k, levels):
     for level, (before, after) in enumerate(levels):
         (_, x_1), (k_0, _) = _halves(x, 2**level), _halves(k, 2**level)
         (_, before_1), (after_0, _) = (_halves(y, 2**level) for y in (before, after))
-        apart = _einsum("...ik,...jk->...ij", x_1 * before_1, k_0 * after_0)
+        apart = einsum_f32("...ik,...jk->...ij", x_1 * before_1, k_0 * after_0)
         products = products.reshape(*apart.shape[:-2], 2, 2**level, 2**level)
         upper = jnp.concatenate([products[..., 0, :, :], jnp.zeros_like(apart)], -1)
         lower = jnp.concatenate([apart, products[..., 1, :, :]], -1)
@@ -761,7 +761,7 @@ def _inverse(products):
         below = jnp.moveaxis(below, -1, -3)
         inverse = inverse.reshape(*below.shape[:-2], 2, half, half)
         first, second = inverse[..., 0, :, :], inverse[..., 1, :, :]
-        below = -_einsum("...ij,...jk,...kl->...il", second, below, first)
+        below = -einsum_f32("...ij,...jk,...kl->...il", second, below, first)
         upper = jnp.concatenate([first, jnp.zeros_like(first)], -1)
         inverse = jnp.concatenate([upper, jnp.concatenate([below, second], -1)], -2)
     return inverse[..., 0, :, :]

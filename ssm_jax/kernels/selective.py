@@ -1,11 +1,10 @@
 """The selective recurrence of Mamba, with given steps, projections and readouts."""
 
-import functools
-
 import jax.numpy as jnp
 
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.precision import einsum_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float
 
@@ -38,7 +37,6 @@ def selective_form(
     # then products, too, whose operands XLA does not broadcast in memory. Elsewhere
     # sums, which are fused with the states.
     by_products = target_platform() == "cpu"
-    einsum = functools.partial(jnp.einsum, precision="highest")
 
     def decay_and_input(inputs):
         x, dt, B, _ = inputs
@@ -48,13 +46,13 @@ def selective_form(
         decay = jnp.exp(steps * promoted_like(rates_by_state, steps))
         # Delta B x by Euler's rule.
         if by_products:
-            return decay, einsum("...d,...n->...nd", dt * x, B)
+            return decay, einsum_f32("...d,...n->...nd", dt * x, B)
         return decay, (dt * x)[..., None, :] * B[..., None]
 
     def readout(inputs, h):
         x, _, _, C = inputs
         if by_products:
-            y = einsum("...nd,...n->...d", h, C)
+            y = einsum_f32("...nd,...n->...d", h, C)
         else:
             y = jnp.sum(h * C[..., None], -2)
         return y + promoted_like(feedthrough, x) * x
