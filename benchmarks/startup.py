@@ -57,14 +57,14 @@ def startup_rows(steps: int, *, repeats: int) -> Iterable[Row]:
                 for what, words in programs.items()
             },
         }
-        found = {what: [] for what in commands}
+        seconds = {what: [] for what in commands}
         for repeat in range(repeats + 1):
             for what, (command, _) in commands.items():
-                seconds = seconds_of(command, until="step 1 of")
+                used = time_process(command, until="step 1 of")
                 if repeat:  # The first process of each kind fills the cache.
-                    found[what].append(seconds)
+                    seconds[what].append(used)
     for what, (_, target) in commands.items():
-        cpu, wall = zip(*found[what], strict=True)
+        cpu, wall = zip(*seconds[what], strict=True)
         yield {
             "what": what,
             "cpu_s": statistics.median(cpu),
@@ -81,17 +81,18 @@ def _small_runs(folder: Path, steps: int) -> dict[str, list[str]]:
     lines = [f"{step},{value:.4f}" for step, value in enumerate(values)]
     (folder / "series.csv").write_text("\n".join(["step,value", *lines]) + "\n")
     (folder / "texts").mkdir()
-    for split in range(12):
-        text = f"The {split} quick brown foxes jump over the lazy dogs. " * 80
-        (folder / "texts" / f"{split}.txt").write_text(text)
-    for kind, data in (("forecast", "series.csv"), ("text", "texts")):
+    for number in range(12):
+        text = f"The {number} quick brown foxes jump over the lazy dogs. " * 80
+        (folder / "texts" / f"{number}.txt").write_text(text)
+    data = {
+        "forecast": [f"--data={folder}/series.csv", "--target=value"],
+        "text": [f"--data={folder}/texts"],
+    }
+    for kind, words in data.items():
         config = f"{folder}/{kind}.py"
-        new = ["new", kind, f"--data={folder}/{data}", f"--output={config}"]
-        if kind == "forecast":
-            new.append("--target=value")
-        seconds_of(_program(*new))
+        time_process(_program("new", kind, *words, f"--output={config}"))
         train = ["train", f"--config={config}", f"--config.training.steps={steps}"]
-        seconds_of(_program(*train, f"--workdir={folder}/{kind}"))
+        time_process(_program(*train, f"--workdir={folder}/{kind}"))
     forecast, text = (f"{folder}/{kind}" for kind in ("forecast", "text"))
     return {
         "evaluate a forecaster": ["evaluate", f"--workdir={forecast}"],
@@ -109,7 +110,7 @@ def _program(name: str, *words: str) -> list[str]:
     return ["-m", f"launch.{name}", *words]
 
 
-def seconds_of(
+def time_process(
     command: Sequence[str], *, until: str | None = None
 ) -> tuple[float, float]:
     """Returns the CPU and wall seconds of a Python process.

@@ -71,6 +71,13 @@ class _PartOfRuns:
         """Returns whether the expression matches the name of an experiment."""
         return _matches([self.experiments], name)
 
+    def _values(self, rows: Sequence[Row], field: str) -> Iterator[tuple[str, list]]:
+        """Yields experiments that are shown, with a field of the runs that have it."""
+        for result in summaries(rows):
+            values = [row[field] for row in result.rows if field in row]
+            if self.shows(result.name) and values:
+                yield result.name, values
+
 
 class Paper(NamedTuple):
     """A paper and what is shown of it.
@@ -635,19 +642,16 @@ class Curves(_PartOfRuns):
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the last and the worst perplexity of each seed."""
         lines = []
-        for result in summaries(rows):
-            if not self.shows(result.name):
-                continue
-            curves = [_curve(row) for row in result.rows if "curve" in row]
-            if curves:
-                lines.append(
-                    (
-                        result.name,
-                        ", ".join(f"{curve[-1]:.2f}" for curve in curves),
-                        ", ".join(f"{max(curve[1:]):.2f}" for curve in curves),
-                        f"{sum(map(_is_rising, curves))} of {len(curves)}",
-                    )
+        for name, recorded in self._values(rows, "curve"):
+            curves = [*map(_curve, recorded)]
+            lines.append(
+                (
+                    name,
+                    ", ".join(f"{curve[-1]:.2f}" for curve in curves),
+                    ", ".join(f"{max(curve[1:]):.2f}" for curve in curves),
+                    f"{sum(map(_is_rising, curves))} of {len(curves)}",
                 )
+            )
         if not lines:
             return ""
         head = ("experiment", "last", "worst", "rises")
@@ -675,15 +679,13 @@ class Gradients(_PartOfRuns):
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the median over seeds by step; empty without a record."""
         lines = []
-        for result in summaries(rows):
-            norms = [row["gradients"] for row in result.rows if "gradients" in row]
-            if self.shows(result.name) and norms:
-                medians = (
-                    statistics.median(seed[str(step)] for seed in norms)
-                    for step in self.steps
-                )
-                cells = (f"{median:.1e}" for median in medians)
-                lines.append((result.name, *cells, str(len(norms))))
+        for name, norms in self._values(rows, "gradients"):
+            medians = (
+                statistics.median(seed[str(step)] for seed in norms)
+                for step in self.steps
+            )
+            cells = (f"{median:.1e}" for median in medians)
+            lines.append((name, *cells, str(len(norms))))
         if not lines:
             return ""
         head = ("experiment", *(f"t = {step}" for step in self.steps), "seeds")
@@ -691,9 +693,9 @@ class Gradients(_PartOfRuns):
         return "\n".join([self.text, table, *_pictures(self.pictures or {})])
 
 
-def _curve(row: Row) -> list[float]:
+def _curve(recorded: Mapping[str, float | None]) -> list[float]:
     """The validation metric by step; infinite where it was not finite."""
-    return [math.inf if value is None else value for value in row["curve"].values()]
+    return [math.inf if value is None else value for value in recorded.values()]
 
 
 def _is_rising(curve: Sequence[float]) -> bool:
@@ -822,8 +824,6 @@ _HEAD = """\
 
 {conclusions}
 <!-- results -->
-
-{about}
 """
 _ABOUT = """\
 `ours` is the mean over seeds, followed by the sample standard deviation over seeds
@@ -869,16 +869,14 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
         for result in summaries(rows)
         if any(part.shows(result.name) for part in paper.parts)
     ]
-    # Of runs alone: benchmarks and claims say themselves what they show.
-    about = " ".join(_ABOUT.format(errors=ERRORS).split()) if results else ""
+    head = _HEAD.format(title=paper.title, conclusions=conclusions(prose))
+    if not results:  # Benchmarks and claims say themselves what they show.
+        return "\n".join([head, *sections])
+    about = " ".join(_ABOUT.format(errors=ERRORS).split())
     if paper.url:
         about = f"[The paper]({paper.url}). {about}"
-    head = _HEAD.format(
-        title=paper.title,
-        conclusions=conclusions(prose),
-        about=textwrap.fill(about, 88, break_on_hyphens=False),
-    )
-    return "\n".join([head, *sections, *([_runs(results)] if results else [])])
+    about = textwrap.fill(about, 88, break_on_hyphens=False) + "\n"
+    return "\n".join([head, about, *sections, _runs(results)])
 
 
 def conclusions(text: str) -> str:

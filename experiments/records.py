@@ -15,6 +15,7 @@ from ssm_jax.cli.summary import name_of
 from ssm_jax.config import Config, build, differences
 from ssm_jax.evaluation import trivial_baseline
 from ssm_jax.files import write_text
+from ssm_jax.plots.gradients import points
 from ssm_jax.training import WorkDir, environment
 
 EXPERIMENTS = Path(__file__).parent
@@ -121,16 +122,8 @@ def last_gradients(folder: WorkDir) -> dict[str, float]:
     Args:
       folder: Work dir of the run.
     """
-    prefix = "gradient/l2/"
-    measured = [
-        {
-            key.removeprefix(prefix): value
-            for key, value in line.items()
-            if key.startswith(prefix) and value is not None
-        }
-        for line in folder.metrics()
-    ]
-    return next(filter(None, reversed(measured)), {})
+    measured = (points(line, "gradient", "l2") for line in reversed(folder.metrics()))
+    return {str(step): norm for step, norm in next(filter(None, measured), [])}
 
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:

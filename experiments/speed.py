@@ -1,4 +1,4 @@
-"""Seconds, ratios to plain implementations, and shares of what a machine can do."""
+"""Seconds of programs, and times of ours relative to plain implementations."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -30,11 +30,11 @@ def gradients(
       Each measured training step is a curve, lighter for later steps. None if no line
       has gradients.
     """
-    kinds = [kind for kind in KINDS if any(_points(line, kind, "l2") for line in lines)]
+    kinds = [kind for kind in KINDS if any(points(line, kind, "l2") for line in lines)]
     if not kinds:
         return None
     # Gradients are measured at some of the logged steps only.
-    lines = [line for line in lines if _points(line, kinds[0], "l2")]
+    lines = [line for line in lines if points(line, kinds[0], "l2")]
     drawing = figure(PAGE, 2.2 * len(kinds))
     panels = drawing.subplots(len(kinds), len(NORMS), squeeze=False)
     colours = matplotlib.colormaps["viridis"]
@@ -42,7 +42,7 @@ def gradients(
         for norm, axes in zip(NORMS, row, strict=True):
             for i, line in enumerate(lines):
                 axes.plot(
-                    *zip(*_points(line, kind, norm), strict=True),
+                    *zip(*points(line, kind, norm), strict=True),
                     # The lightest tenth of the colour map is hard to see on white.
                     color=colours(0.9 * i / max(len(lines) - 1, 1)),
                     linewidth=1.5,
@@ -58,8 +58,20 @@ def gradients(
     return drawing
 
 
-def _points(line, kind, norm):
-    """Positions and norms of a line, sorted by position."""
+def points(
+    line: Mapping[str, float | int | None], kind: str, norm: str
+) -> list[tuple[int, float]]:
+    """Returns positions and norms of a line of ``metrics.jsonl``, sorted by position.
+
+    Args:
+      line: The line; norms that are None are left out.
+      kind: One of `KINDS`.
+      norm: One of `NORMS`.
+
+    Example:
+      >>> points({"gradient/l2/16": 0.5, "gradient/l2/4": 2.0}, "gradient", "l2")
+      [(4, 2.0), (16, 0.5)]
+    """
     prefix = f"{kind}/{norm}/"
     return sorted(
         (int(key.removeprefix(prefix)), value)

@@ -47,9 +47,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     for start, order in dict.fromkeys(
         (row["window_state"], row["order"]) for row in rows
     ):
-        line = [
-            row for row in rows if (row["window_state"], row["order"]) == (start, order)
-        ]
+        line = _rows_of(rows, start, order)
         style: dict[str, Any] = {
             "color": _COLOURS[start],
             "linestyle": _LINES[order],
@@ -83,11 +81,7 @@ def lengths_of_runs(
     names = [*dict.fromkeys(name for name, _ in rows_by_run)]
     labelled = set()
     for name, rows in rows_by_run:
-        line = [
-            row
-            for row in rows
-            if (row["window_state"], row["order"]) == ("zero", "text")
-        ]
+        line = _rows_of(rows, "zero", "text")
         label = None if name in labelled else name
         labelled.add(name)
         style = line_style(names.index(name))
@@ -95,6 +89,16 @@ def lengths_of_runs(
     _finish(axes, [row for _, rows in rows_by_run for row in rows], title)
     axes.set_ylabel("perplexity from zero states")
     return drawing
+
+
+def _rows_of(
+    rows: Sequence[Mapping[str, Any]], window_state: str, order: str
+) -> list[Mapping[str, Any]]:
+    return [
+        row
+        for row in rows
+        if (row["window_state"], row["order"]) == (window_state, order)
+    ]
 
 
 def _plot(axes: Axes, line: Sequence[Mapping[str, Any]], **style: Any) -> None:
