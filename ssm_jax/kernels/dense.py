@@ -25,7 +25,6 @@ from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Array, Float, Int, Steps
 
-
 Sequences = Float[Array, "*b l d"]
 DenseState = Float[Array, "*b d n"]
 
