@@ -39,6 +39,7 @@ from benchmarks import (
     kernels,
     language,
     lengths,
+    limits,
     matrix,
     meshes,
     peers,
@@ -89,6 +90,12 @@ SUITES = {
         (64, 512, 4096),
         "Recurrences of 8 sequences and 1,024 states or channels by every method, "
         "beside the time that a copy of their arguments and results takes.",
+    ),
+    "limits": Suite(
+        limits.limit_rows,
+        (4096,),
+        "Kernels in float32, beside the time that their bytes and the operations of a "
+        "plain form take at the rates of this machine, measured in the same run.",
     ),
     "costs": Suite(
         accelerators.cost_rows,

@@ -48,7 +48,7 @@ def matrix_rows(
     for kind in KINDS:
         for size in SIZES:
             arrays, weight = _problem(kind, length, batch, width // size, size)
-            functions = {"ours": _ours, "scan": _scan} | {
+            functions = {"ours": _ours, "scan": scan_of_matrices} | {
                 f"chunks of {chunk}": partial(chunked, size=chunk) for chunk in _CHUNKS
             }
             # On a CPU it is interpreted.
@@ -127,8 +127,10 @@ def _steps_first(x):
     return None if x is None else jnp.moveaxis(x, 1, 0)
 
 
-def _scan(q: Array, k: Array, v: Array, log_decay: Array, beta: Any = None) -> Array:
-    """One step after another, with the outer product of each."""
+def scan_of_matrices(
+    q: Array, k: Array, v: Array, log_decay: Array, beta: Any = None
+) -> Array:
+    """One step after another, with the outer product of each; as `chunked`."""
 
     def step(S, x):
         q, k, v, log_decay, beta = x

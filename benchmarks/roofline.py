@@ -51,7 +51,7 @@ def roofline_rows(
         methods.append("pallas")
     for what, (run, shapes) in programs(length, rows=rows, width=width).items():
         logging.info("%s, %d steps", what, length)
-        arguments = _random_arguments(what, shapes)
+        arguments = random_arguments(what, shapes)
         exact = _exact(what, arguments)
         results = jax.eval_shape(partial(run, "sequential"), *shapes)
         cotangents = jax.tree.map(partial(_normal, jax.random.key(9)), results)
@@ -70,8 +70,8 @@ def roofline_rows(
             values, gradient = result if with_gradient else (result, None)
             values = jax.tree.leaves(values)[0]
             reference = reference or gradient
-            copy = evaluation.min_bytes / _bandwidth(repeats)
-            seconds = _seconds(compiled, inputs, repeats)
+            copy = evaluation.min_bytes / bandwidth(repeats)
+            seconds = seconds_of_call(compiled, inputs, repeats)
             yield {
                 "what": what,
                 "pass": evaluation.name,
@@ -88,7 +88,7 @@ def roofline_rows(
             }
 
 
-def _random_arguments(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+def random_arguments(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments at random, of decays between .5 and almost 1."""
     keys = iter(jax.random.split(jax.random.key(0), 16))
 
@@ -153,7 +153,9 @@ def _compile(cells: list[tuple[Method, Pass]]) -> list[Any]:
         return list(pool.map(lambda program: program.compile(), lowered))
 
 
-def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int):
+def seconds_of_call(
+    compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int
+):
     """The median time of a call among many that follow each other."""
 
     def time_calls(calls):
@@ -169,11 +171,11 @@ def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int
 
 
 @cache
-def _bandwidth(repeats: int) -> float:
+def bandwidth(repeats: int) -> float:
     """Bytes per second of reading and writing an array."""
     x = jnp.ones(COPY_BYTES // 4)
     compiled = jax.jit(lambda x: x + 1).lower(x).compile()
-    return 2 * x.nbytes / _seconds(compiled, (x,), repeats)
+    return 2 * x.nbytes / seconds_of_call(compiled, (x,), repeats)
 
 
 def _predicted_ms(what, evaluation, method, length, n_states) -> float | None:

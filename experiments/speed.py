@@ -6,6 +6,7 @@ from typing import Any
 from experiments.page import Benchmark, Paper
 
 _Show = Callable[[Mapping[str, Any]], str]
+_OPERATIONS = "products", "elementwise", "functions"
 
 
 def _number(name: str, digits: str = ".2f") -> _Show:
@@ -95,6 +96,32 @@ products and beside plain chunks of matrix products. Measured by `python -m benc
                 "with gradient": _number("grad_ratio"),
                 "memory of the gradient, MiB": _number("grad_mib", ".0f"),
                 "plain, MiB": _number("grad_peer_mib", ".0f"),
+            },
+        ),
+        Benchmark(
+            "Kernels beside the limits of the machine",
+            """\
+The least time that the bytes of arguments, results and what the backward pass reads
+take, each read or written once, or, if it is longer, that of the operations of a plain
+form: at the rates of a copy, of a product of matrices, of multiplications and additions
+of numbers in a cache and of exponentials, measured in the same run. Beside it the time
+that is reached, and the share of the least time in it. Measured by `python -m
+benchmarks --suite=limits` on {machine}.
+""",
+            "limits.json",
+            {
+                "kernel": _word("what"),
+                "of": _word("pass"),
+                "MB": _number("mb", ",.0f"),
+                "M operations": lambda row: format(
+                    sum(row[kind] for kind in _OPERATIONS), ",.0f"
+                ),
+                "least ms": lambda row: format(
+                    max(row["copy_ms"], row["compute_ms"]), ".1f"
+                ),
+                "by": _word("bound"),
+                "ms": _number("ms", ".1f"),
+                "share": _number("share"),
             },
         ),
         Benchmark(

@@ -18,6 +18,7 @@ from benchmarks import (
     kernels,
     language,
     lengths,
+    limits,
     matrix,
     meshes,
     peers,
@@ -133,6 +134,19 @@ CASES = {
             and (row["gradient_error"] or 0) < 1e-5
             and (row["gradient_error"] is None) == (row["pass"] == "value")
             for row in rows
+        ),
+    ),
+    "limits": Case(
+        64,
+        2 * 10,
+        {"batch": 1, "width": 64},
+        limits,
+        {"SIDE": 8, "_KERNELS": 1, "bandwidth": lambda repeats: 1e9},
+        lambda rows: (
+            # A multiplication and an addition; with the gradient five operations.
+            [rows[0]["elementwise"], rows[1]["elementwise"]] == [0.008192, 0.020480]
+            and rows[0]["copy_ms"] == rows[0]["mb"]
+            and all(row["share"] > 0 and row["bound"] for row in rows)
         ),
     ),
     "costs": Case(
@@ -299,7 +313,7 @@ def test_rows_are_those_of_the_suite(name, monkeypatch):
     options = dict(case.options)
     if "repeats" in inspect.signature(suite).parameters:
         options["repeats"] = 1
-    roofline._bandwidth.cache_clear()
+    roofline.bandwidth.cache_clear()
     rows = list(suite(case.length, **options))
     assert len(rows) == case.n_rows
     assert all(row.keys() == rows[0].keys() for row in rows)
@@ -314,6 +328,27 @@ def test_errors_are_seen():
     assert relative_error(jnp.asarray([[1.0, -3.0]]), exact) == 0.25
     tree, other = {"a": exact, "b": 2 * exact}, {"a": exact, "b": 4 * exact}
     assert roofline._largest_error(tree, other) == 0.5
+
+
+def test_operations_are_counted_in_loops_products_and_transforms():
+    def repeated(x):
+        def step(x, _):
+            return jnp.exp(x) @ x, None
+
+        return jax.lax.scan(step, x, None, length=3)[0]
+
+    x = jnp.ones((4, 4))
+    assert limits.count(repeated, x) == (3 * 2 * 4**3, 0, 3 * 16)
+    z = x.astype(jnp.complex64)
+    assert limits.count(lambda z: z * z + z, z) == (0, (6 + 2) * 16, 0)
+    for function, argument, of_one in (
+        (jnp.fft.fft, z, 5 * 4 * 2),
+        (jnp.fft.rfft, x, 2.5 * 4 * 2),
+        (lambda z: jnp.fft.irfft(z, 4), z[:, :3], 2.5 * 4 * 2),
+    ):
+        assert limits.count(function, argument).elementwise == 4 * of_one
+    with pytest.raises(ValueError, match="no loop of unknown length"):
+        limits.count(lambda x: jax.lax.while_loop(lambda x: x[0, 0] < 9, jnp.exp, x), x)
 
 
 @pytest.mark.full
