@@ -12,22 +12,26 @@ they are generated in training. The last command draws predicted masks.
 variant     description
 ==========  ========================================================================
 pixels      side length of an image: 128 (default), 256 or 512 of table 3 (paper, DLR:
-            macro-F1 0.968, 0.940 and 0.763), or 64, the setting of 128 on small images
+            macro-F1 0.968, 0.940 and 0.763), or 64 or 32, the setting of 128 on small
+            images
 model       ``dlr`` (default), ``dss``, with the exponential kernel (paper: 0.944,
-            0.894 and 0.604), or ``local_attention`` (paper: 0.952 at 128 pixels)
+            0.894 and 0.604), ``local_attention`` (paper: 0.952 at 128 pixels), or
+            ``patch``, which sees the 9 x 9 pixels around each pixel and no more: the
+            kernels of its DLR have one tap
 size        ``full`` (default), or ``small``, 3 layers of 32 channels, which trains on
             64 pixels on one CPU core in a quarter of an hour, local attention in
-            three hours on two, in windows of the same share of an image
+            three hours on two, in windows of the same share of an image; on 32 pixels
+            for four times the steps
 ==========  ========================================================================
 
 The settings are those of the paper, completed from the authors' repository: pre-norm
 blocks with the scalar norm and a GLU, bidirectional, no dropout, no weight decay. The
 cosine schedules of 256 and 512 pixels do not end with the training. Kernels are shorter
 than the images: 8,192 taps for 128 pixels and 32,768 for 256 and 512; those of DSS,
-which are not cut, and those of 64 pixels are as long as the images. At 512 pixels the
-authors train the eigenvalues of DSS at the rate 1e-4; here all of its parameters have
-the rate 5e-4. The paper's F1 is the mean over batches of the F1 of each; here it is
-that of the whole split.
+which are not cut, and those of 32 and 64 pixels are as long as the images. At 512
+pixels the authors train the eigenvalues of DSS at the rate 1e-4; here all of its
+parameters have the rate 5e-4. The paper's F1 is the mean over batches of the F1 of
+each; here it is that of the whole split.
 """
 
 import dataclasses
@@ -36,6 +40,7 @@ from typing import Literal, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.dlr import attention
+from experiments.dlr.patches import PatchEncoder
 from ssm_jax.config import Config, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
@@ -63,7 +68,7 @@ class Setting(NamedTuple):
       d_model: Number of channels.
       d_state: Number of states per channel.
       max_kernel_length: Number of taps of each direction of DLR. None: no limit.
-      learning_rate: Maximum learning rate of DLR.
+      learning_rate: Maximum learning rate of DLR and of patches.
       dss_learning_rate: Maximum learning rate of DSS and of local attention.
       batch_size: Number of images per step, over all devices.
       steps: Number of steps.
@@ -87,6 +92,7 @@ class Setting(NamedTuple):
 
 _SETTING_128 = Setting(5, 128, 1024, 2**13, 1e-4, 1e-3, 16, 150_000, 3_000, 150_000)
 FULL = {
+    32: _SETTING_128._replace(max_kernel_length=None),
     64: _SETTING_128._replace(max_kernel_length=None),
     128: _SETTING_128,  # 30 epochs
     # 40 and 21 epochs.
@@ -95,14 +101,15 @@ FULL = {
 }
 # A window is a sixteenth of an image, as at 128 pixels.
 SMALL = Setting(3, 32, 64, None, 4e-3, 4e-3, 8, 1_500, 100, 1_500, window=256)
+SMALL_32 = SMALL._replace(steps=6_000, schedule_steps=6_000, window=64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """Choices of the variant."""
 
-    pixels: Literal[64, 128, 256, 512] = 128
-    model: Literal["dlr", "dss", "local_attention"] = "dlr"
+    pixels: Literal[32, 64, 128, 256, 512] = 128
+    model: Literal["dlr", "dss", "local_attention", "patch"] = "dlr"
     size: Literal["full", "small"] = "full"
 
 
@@ -110,7 +117,9 @@ def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
     variant, small = format_variant(choices), choices.size == "small"
-    setting = SMALL if small else FULL[choices.pixels]
+    setting = FULL[choices.pixels]
+    if small:
+        setting = SMALL_32 if choices.pixels == 32 else SMALL
     task = spec(PathfinderSegmentation, size=choices.pixels)
     training = spec(
         TrainConfig,
@@ -125,7 +134,7 @@ def get_config(variant: str = "") -> Config:
         task.update(n_train=12_000, n_validation=240, n_test=1_200)
         training.update(seed=0, log_every=50, evaluate_every=250)
     rate = setting.dss_learning_rate
-    if choices.model == "dlr":
+    if choices.model in ("dlr", "patch"):
         rate = setting.learning_rate
     return ConfigDict(
         {
@@ -148,10 +157,12 @@ def get_config(variant: str = "") -> Config:
 
 def _model(name: str, setting: Setting) -> Config:
     """Pre-norm blocks of a bidirectional layer, with a prediction at each pixel."""
-    layer = LAYERS[name](setting)
+    layer, encoder = LAYERS[name](setting), VectorEncoder
+    if name == "patch":
+        encoder = PatchEncoder
     return spec(
         SequenceModel,
-        encoder=spec(VectorEncoder, d_model=setting.d_model),
+        encoder=spec(encoder, d_model=setting.d_model),
         block=spec(Block, layer=layer, norm="scalar", prenorm=True),
         n_layers=setting.n_layers,
         head=spec(StepHead, d_output=3),
@@ -174,10 +185,20 @@ def _local_attention(setting: Setting) -> Config:
     return attention.local_attention(bidirectional=True, window=setting.window)
 
 
+def _patch(setting: Setting) -> Config:
+    # A tap of a bidirectional kernel is one in each direction.
+    return _recurrent(spec(DLR, d_state=setting.d_state, max_kernel_length=1))
+
+
 def _recurrent(recurrence: Config) -> Config:
     mixing = spec(ChannelMixing, kind="glu")
     return spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
 
 
-LAYERS = {"dlr": _dlr, "dss": _dss, "local_attention": _local_attention}
+LAYERS = {
+    "dlr": _dlr,
+    "dss": _dss,
+    "local_attention": _local_attention,
+    "patch": _patch,
+}
 """The spec of the layer of each model, from the setting."""

@@ -35,8 +35,8 @@ class PathfinderSegmentation(generated.GeneratedTask):
         ``python -m launch.prepare --dataset=pathfinder_segmentation128``; images are
         read from disk per batch. None means that images are generated on first use and
         cached in memory.
-      size: Side length of an image in pixels: 128, 256 and 512 are published, 64 is for
-        reduced experiments.
+      size: Side length of an image in pixels: 128, 256 and 512 are published, 32 and 64
+        are for reduced experiments.
       n_train: Number of train examples, the first ones of the split.
       n_validation: Number of validation examples.
       n_test: Number of test examples.
@@ -59,12 +59,14 @@ class PathfinderSegmentation(generated.GeneratedTask):
       The images are generated from the authors' description with the settings of their
       code: curves of 14, 16 and 12 dashes at 128, 256 and 512 pixels. They are similar
       to the authors' images, not equal. The settings of 64 pixels are ours: 12 dashes
-      of 3 pixels with gaps of 2, and up to 8 short curves.
+      of 3 pixels with gaps of 2, and up to 8 short curves; and those of 32 pixels: 9
+      dashes of 2 pixels, and up to 3 short curves.
 
     Raises:
       FileNotFoundError: At the first batch, if ``data_dir`` does not hold the set.
-      ValueError: ``size`` is not 64, 128, 256 or 512, or a split is empty; at the first
-        batch, if the set in ``data_dir`` is smaller, damaged or in another format.
+      ValueError: ``size`` is not 32, 64, 128, 256 or 512, or a split is empty; at the
+        first batch, if the set in ``data_dir`` is smaller, damaged or in another
+        format.
 
     Example:
       >>> task = PathfinderSegmentation(size=64, n_train=50, n_validation=1, n_test=1)

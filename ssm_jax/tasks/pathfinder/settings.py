@@ -8,7 +8,7 @@ from ssm_jax.tasks.pathfinder.dashes import DashStyle
 Size = Literal[32, 128]
 """Side length of an image in pixels: 32 for Pathfinder, 128 for Path-X."""
 
-SegmentationSize = Literal[64, 128, 256, 512]
+SegmentationSize = Literal[32, 64, 128, 256, 512]
 """Side length of an image of Pathfinder-Segmentation in pixels."""
 
 
@@ -88,8 +88,22 @@ PATHFINDER: dict[int, Setting] = {
 }
 """Settings of Pathfinder and Path-X, by side length."""
 
-# From 128 pixels on those of the code of Gupta et al.; those of 64 are ours.
+# From 128 pixels on those of the code of Gupta et al.; those of 32 and 64 are ours.
 SEGMENTATION: dict[int, Setting] = {
+    32: Setting(
+        name="pathfinder_segmentation32",
+        size=32,
+        styles=PATHFINDER[32].styles,
+        n_dashes=9,
+        distractor_dashes=3,
+        n_distractors=3,
+        dots_on_distractors=True,
+        apart=7,
+        dot_radius=0.9,
+        contrast=1.5,
+        distractor_contrast=1.5,
+        n_begun=24,
+    ),
     64: Setting(
         name="pathfinder_segmentation64",
         size=64,

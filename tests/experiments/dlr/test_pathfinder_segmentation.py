@@ -1,8 +1,11 @@
 """The experiment on Pathfinder-Segmentation: the published settings."""
 
+import jax
+import numpy as np
 import pytest
 
 from experiments.dlr import pathfinder_segmentation
+from experiments.dlr.patches import PatchEncoder
 from ssm_jax.config import build
 from ssm_jax.recurrences import DLR, DSS
 
@@ -37,3 +40,23 @@ def test_setting_is_the_published_one(pixels, model):
     assert training.batch_size == batch and training.seed == 1112
     assert training.steps == epochs * (task.n_examples("train") // batch)
     assert task.spec.length == pixels**2
+
+
+def test_patch_sees_a_square_of_pixels_and_no_more():
+    config = pathfinder_segmentation.get_config("pixels=32,model=patch,size=small")
+    model = build(config.model)
+    x = jax.random.normal(jax.random.key(0), (1, 32 * 32, 1))
+    variables = model.init(jax.random.key(1), x)
+
+    def middle(x):
+        y, _ = model.apply(variables, x)
+        return y.reshape(32, 32, 3)[16, 12, 0]
+
+    gradient = np.abs(np.asarray(jax.grad(middle)(x)).reshape(32, 32))
+    seen = np.argwhere(gradient > 1e-5 * gradient.max())  # FFTs round.
+    assert (seen.min(axis=0).tolist(), seen.max(axis=0).tolist()) == ([12, 8], [20, 16])
+
+
+def test_patches_are_of_square_images():
+    with pytest.raises(ValueError, match="pixels of square images, got 15 steps"):
+        PatchEncoder(d_model=2).init(jax.random.key(0), np.ones((1, 15, 1)))

@@ -14,10 +14,10 @@ from ssm_jax.tasks.pathfinder.settings import PATHFINDER, SEGMENTATION
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
-N_DRAWN = {64: 100, 128: 30, 256: 10, 512: 6}
-N_DASHES = {64: (12, 4), 128: (14, 4), 256: (16, 5), 512: (12, 4)}
-THICKNESS = {64: 1.0, 128: 1.5, 256: 2.0, 512: 6.0}
-each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN), full=2))
+N_DRAWN = {32: 200, 64: 100, 128: 30, 256: 10, 512: 6}
+N_DASHES = {32: (9, 3), 64: (12, 4), 128: (14, 4), 256: (16, 5), 512: (12, 4)}
+THICKNESS = {32: 0.5, 64: 1.0, 128: 1.5, 256: 2.0, 512: 6.0}
+each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN), full=3))
 
 
 @functools.cache
@@ -109,7 +109,8 @@ def test_classes_are_as_frequent_as_published(size):
     """Few pixels are of the long curves, and half of the images have class 2."""
     drawn = drawings(size)
     part = np.bincount(drawn.masks.ravel(), minlength=3) / drawn.masks.size
-    assert 0.94 < part[0] < 0.99
+    # More where dashes are not much thinner than the image is wide.
+    assert (0.9 if size == 32 else 0.94) < part[0] < 0.99
     assert 2 < part[1] / part[2] < 5  # 3 on average: (1 + 2) / 2 curves to 1 / 2.
 
 
@@ -117,12 +118,13 @@ def test_classes_are_as_frequent_as_published(size):
     ("size", "lit", "classes"),
     tiered(
         [
+            (32, 739_522, 5_436),
             (64, 3_425_557, 11_164),
             (128, 11_616_564, 30_098),
             (256, 14_378_578, 28_092),
             (512, 47_139_205, 58_902),
         ],
-        full=2,
+        full=3,
         unpack=True,
     ),
 )
@@ -167,7 +169,7 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, wor
 
 
 BAD_FIELDS = {
-    "size": ({"size": 32}, "64", 32),
+    "size": ({"size": 16}, "32", 16),
     "n_train": ({"n_train": 0}, "at least 1", 0),
 }
 
