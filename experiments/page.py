@@ -841,7 +841,8 @@ _RUNS = """\
 An experiment is trained, evaluated and recorded by the commands below, where `RUN` is a
 new directory and `DATA` that of the data sets of `docs/papers/data.md`, or of texts.
 `--config.training.seed=1` selects another seed. `hours` are those of training one seed,
-beside other processes on the machine; `commit` is the code that trained the last seed.
+beside other processes on the machine; `commit` is the code that trained all seeds, or
+that of each in turn.
 
     ssm-jax train --config=experiments/PAPER/TASK.py:VARIANT --workdir=RUN \\
         --data_dir=DATA
@@ -895,10 +896,17 @@ def _runs(results: Sequence[Summary]) -> str:
             str(result.last["steps"]),
             f"{statistics.mean(row['seconds'] for row in result.rows) / 3600:.2g}",
             result.device,
-            result.last["commit"] or "",
+            _commits(result),
             result.last["date"],
         )
         for result in results
     ]
     table = tables.markdown([head, *lines])
     return _RUNS.format(table=_details(f"{len(lines)} experiments", table))
+
+
+def _commits(result: Summary) -> str:
+    """The commit of all runs, or that of each seed if they differ."""
+    rows = sorted(result.rows, key=lambda row: row["seed"])
+    commits = [row["commit"] or "unknown" for row in rows]
+    return ", ".join(commits if len(set(commits)) > 1 else commits[:1])
