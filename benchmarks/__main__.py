@@ -79,6 +79,12 @@ SUITES = {
         "Every method of `linear_recurrence` with 64 complex states, and its error "
         "against float64.",
     ),
+    "scans": Suite(
+        kernels.scan_rows,
+        tuple(kernels.SCAN_WIDTHS),
+        "`linear_recurrence` by `sequential`, real and complex, relative to a plain "
+        "`jax.lax.scan`, and on CPUs what the ratio is to be at most; timed in turns.",
+    ),
     "convolutions": Suite(
         kernels.convolution_rows,
         kernels.LENGTHS,

@@ -1,5 +1,6 @@
 """Methods of the linear recurrence and of the convolution with a kernel of modes."""
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -9,7 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measurement import Row, measure, relative_error, states, time_in_turns
+from benchmarks.measurement import (
+    Row,
+    bytes_held,
+    measure,
+    relative_error,
+    states,
+    time_in_turns,
+)
 from ssm_jax.kernels import LogDecay, linear_recurrence
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import DLR, S4, Recurrence, SGConv
@@ -20,6 +28,12 @@ LENGTHS = 1, 2, 4, 8, 15, 16, 32, 33, 64, 256, 512, 1024, 4096, 8192
 
 MODES = 1, 2, 4, 8, 16, 64, 256
 """Modes of each channel."""
+
+SCAN_WIDTHS = {1024: 1024, 4096: 512, 16384: 64}
+"""States of the timed scans, by length."""
+
+SCAN_TARGET = 1.1
+"""What the time of ours over that of a plain scan is to be at most."""
 
 # States of more modes take seconds, and the program of more blocks minutes to compile.
 _MOST_STATES = 2**22
@@ -89,6 +103,83 @@ def _costs(
     backward, _ = measure("grad", gradient, *arguments, repeats=repeats)
     error = relative_error(values[: len(exact)], exact)
     return forward | backward | {"error": error}
+
+
+def scan_rows(
+    length: int, *, batch: int = 1, width: int = 0, repeats: int
+) -> Iterator[Row]:
+    """Times ``"sequential"`` and a plain `jax.lax.scan` of the recurrence in turns.
+
+    Args:
+      length: Number of steps.
+      batch: Number of sequences.
+      width: Number of states. 0: that of `SCAN_WIDTHS`, or 64.
+      repeats: Number of timed turns.
+
+    Yields:
+      A row of real and of complex states with input-dependent decays, without and with
+      resets: milliseconds and bytes of all states and of the gradient of the sum of
+      their squares, ours, of the plain scan and their ratio, by medians, and their
+      largest difference, relative to the largest state. ``forward_target`` is what the
+      ratio is to be at most, on CPUs.
+    """
+    width = width or SCAN_WIDTHS.get(length, 64)
+    rng = np.random.default_rng(0)
+    b = rng.normal(size=(batch, length, width, 2)) @ [1, 1j]
+    decay = np.exp(rng.uniform(-0.1, 0, b.shape) + 1j * rng.uniform(-3, 3, b.shape))
+    resets = jnp.asarray(rng.random((batch, length)) < 0.01)
+    for dtype, reset in itertools.product(("float32", "complex64"), (None, resets)):
+        arrays = [
+            jnp.asarray(x if dtype == "complex64" else abs(x), dtype)
+            for x in (decay, b)
+        ]
+        functions, held = {}, {}
+        for name, run in (("ours", _sequential_states), ("plain", _plain_states)):
+            compiled = {
+                "forward": jax.jit(partial(run, reset=reset)),
+                "grad": jax.jit(jax.grad(_squares(run, reset), (0, 1))),
+            }
+            for what, function in compiled.items():
+                program = function.lower(*arrays).compile()
+                functions[f"{name} {what}"] = partial(program, *arrays)
+                held[f"{name} {what}"] = bytes_held(program)
+        seconds = time_in_turns(functions, repeats=repeats)
+        ours, plain = (functions[f"{name} forward"]() for name in ("ours", "plain"))
+        row = {"what": dtype, "resets": reset is not None, "length": length}
+        row |= {"batch": batch, "width": width}
+        for what in ("forward", "grad"):
+            pair = [seconds[f"{name} {what}_s"] for name in ("ours", "plain")]
+            row |= {
+                f"{what}_ms": 1e3 * pair[0],
+                f"{what}_plain_ms": 1e3 * pair[1],
+                f"{what}_ratio": pair[0] / pair[1],
+                f"{what}_bytes_ratio": held[f"ours {what}"] / held[f"plain {what}"],
+            }
+        target = SCAN_TARGET if target_platform() == "cpu" else None
+        yield row | {
+            "forward_target": target,
+            "difference": relative_error(ours, np.asarray(plain)),
+        }
+
+
+def _sequential_states(a, b, *, reset):
+    return linear_recurrence(a, b, reset=reset, method="sequential")[0]
+
+
+def _plain_states(a, b, *, reset):
+    if reset is not None:
+        a = jnp.where(reset[..., None], 0, a)
+
+    def step(h, inputs):
+        h = inputs[0] * h + inputs[1]
+        return h, h
+
+    steps = tuple(jnp.moveaxis(x, -2, 0) for x in (a, b))
+    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(b[:, 0]), steps)[1], 0, -2)
+
+
+def _squares(run, reset):
+    return lambda a, b: jnp.sum(jnp.abs(run(a, b, reset=reset)) ** 2)
 
 
 def convolution_rows(

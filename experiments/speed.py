@@ -62,6 +62,27 @@ benchmarks --suite=peers` on {machine}.
             },
         ),
         Benchmark(
+            "The linear recurrence beside a plain scan",
+            """\
+The same of `linear_recurrence` by `sequential`, with decays of each step, beside a
+`jax.lax.scan` of the same equation; with resets at one of a hundred steps. Memory is
+that of temporary arrays and results. Measured by `python -m benchmarks --suite=scans`
+on {machine}.
+""",
+            "scans.json",
+            {
+                "states": _word("what"),
+                "resets": lambda row: "yes" if row["resets"] else "no",
+                "steps": _number("length", ","),
+                "width": _word("width"),
+                "outputs": _number("forward_ratio"),
+                "at most": _number("forward_target"),
+                "with gradient": _number("grad_ratio"),
+                "memory": _number("forward_bytes_ratio"),
+                "memory of the gradient": _number("grad_bytes_ratio"),
+            },
+        ),
+        Benchmark(
             "The selective recurrence beside a plain scan",
             """\
 The same of Mamba's recurrence with 16 states for each channel, beside a `jax.lax.scan`

@@ -105,6 +105,17 @@ CASES = {
     "recurrence": Case(
         5, 7, check=lambda rows: all(row["error"] < 1e-6 for row in rows)
     ),
+    "scans": Case(
+        12,
+        4,
+        {"width": 3},
+        check=lambda rows: all(
+            row["difference"] < 1e-6
+            and row["forward_ratio"] == row["forward_ms"] / row["forward_plain_ms"]
+            and row["grad_bytes_ratio"] > 0
+            for row in rows
+        ),
+    ),
     "convolutions": Case(
         1,
         9,
