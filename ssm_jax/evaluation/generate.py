@@ -229,7 +229,9 @@ def generate(
         model, sampling, variables, inputs, lengths, state, seed, n_drawn
     )
     n_drawn += 1
-    drawn = _check_drawn(tokens, n_drawn)
+    drawn = np.asarray(tokens)
+    if _without_token(drawn):
+        raise _not_finite(drawn, n_drawn)
     yield GenerationState(drawn, lambda state=state: state, n_drawn)
     sample_block = partial(_sample_block, model, sampling, block_size, variables)
     while True:
@@ -238,15 +240,16 @@ def generate(
         block, tokens, state = sample_block(tokens, block_state, seed, n_drawn)
         # `block` starts with the token before it: (1 + block_size, b).
         block = np.asarray(block)
+        refused = _without_token(block).tolist()
         for k in range(1, block_size + 1):
             n_drawn += 1
+            if refused[k]:
+                raise _not_finite(block[k], n_drawn)
             # Only the states between blocks are stored.
             state_before = partial(
                 _state_after, model, variables, block[:k], block_state
             )
-            yield GenerationState(
-                _check_drawn(block[k], n_drawn), state_before, n_drawn
-            )
+            yield GenerationState(block[k], state_before, n_drawn)
 
 
 @lru_cache(maxsize=8)
@@ -298,16 +301,17 @@ def _as_tokens(name, prompt, n_tokens):
     return tokens
 
 
-def _check_drawn(tokens, n_drawn):
-    """Tokens on the host, after a check of the rows that had none to sample."""
-    tokens = np.asarray(tokens)
-    if (tokens == _NO_TOKEN).any():
-        row = int(np.argmax(tokens == _NO_TOKEN))
-        raise ValueError(
-            f"`variables` must give logits with a finite maximum, got others for token "
-            f"{n_drawn} of row {row}; look for parameters or a `state` that are NaN."
-        )
-    return tokens
+def _without_token(tokens):
+    """Whether a row had no token to sample, of tokens ``(..., b)``."""
+    return (tokens == _NO_TOKEN).any(-1)
+
+
+def _not_finite(tokens, n_drawn):
+    row = int(np.argmax(tokens == _NO_TOKEN))
+    return ValueError(
+        f"`variables` must give logits with a finite maximum, got others for token "
+        f"{n_drawn} of row {row}; look for parameters or a `state` that are NaN."
+    )
 
 
 # Models are hashable, so that each is compiled once.

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -245,14 +246,11 @@ def save(drawing: Figure, path: Path) -> list[Path]:
     return paths
 
 
-def _as_written(drawing: Figure) -> None:
+def _as_written(artist: Artist) -> None:
     """Lets names of columns and runs with dollar signs be text, not formulas."""
-    ticks = {
-        text
-        for axes in drawing.findobj(Axis)
-        for text in axes.findobj(Text)
-        if text is not axes.label
-    }
-    for text in drawing.findobj(Text):
-        if text not in ticks:  # Those of logarithms are formulas.
-            text.set_parse_math(False)
+    for child in artist.get_children():
+        if isinstance(child, Axis):
+            child = child.label  # Ticks of logarithms are formulas.
+        if isinstance(child, Text):
+            child.set_parse_math(False)
+        _as_written(child)
