@@ -17,7 +17,8 @@ pixels      side length of an image: 128 (default), 256 or 512 of table 3 (paper
 model       ``dlr`` (default), ``dss``, with the exponential kernel (paper: 0.944,
             0.894 and 0.604), ``local_attention`` (paper: 0.952 at 128 pixels), or
             ``patch``, which sees the 9 x 9 pixels around each pixel and no more: the
-            kernels of its DLR have one tap
+            kernels of its DLR have one tap. Its encoder is a class of this package:
+            ``launch.evaluate --packages=experiments``
 size        ``full`` (default), or ``small``, 3 layers of 32 channels, which trains on
             64 pixels on one CPU core in a quarter of an hour, local attention in
             three hours on two, in windows of the same share of an image; on 32 pixels

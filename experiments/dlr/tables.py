@@ -56,7 +56,7 @@ PAPER = Paper(
             ),
             references=(
                 r"dlr/listops_subtrees:size=small",
-                r"dlr/pathfinder_segmentation:pixels=64,size=small",
+                r"dlr/pathfinder_segmentation:pixels=(32|64),size=small",
             ),
         ),
         Table(
