@@ -71,10 +71,8 @@ on {machine}.
 """,
             "scans.json",
             {
-                "states": _word("what"),
-                "resets": lambda row: "yes" if row["resets"] else "no",
-                "steps": _number("length", ","),
-                "width": _word("width"),
+                "states": lambda row: row["what"] + ", resets" * row["resets"],
+                "steps x states": lambda row: f"{row['length']:,} x {row['width']:,}",
                 "outputs": _number("forward_ratio"),
                 "at most": _number("forward_target"),
                 "with gradient": _number("grad_ratio"),
@@ -137,10 +135,9 @@ benchmarks --suite=limits` on {machine}.
                 "M operations": lambda row: format(
                     sum(row[kind] for kind in _OPERATIONS), ",.0f"
                 ),
-                "least ms": lambda row: format(
-                    max(row["copy_ms"], row["compute_ms"]), ".1f"
+                "least ms": lambda row: (
+                    f"{max(row['copy_ms'], row['compute_ms']):.1f} ({row['bound']})"
                 ),
-                "by": _word("bound"),
                 "ms": _number("ms", ".1f"),
                 "share": _number("share"),
             },

@@ -79,7 +79,6 @@ PAPER = Paper(
             )
             + cells("dlr/pg19", experts=("", "64"), norm=("", "post")),
             reduced=(r"dlr/pg19:(model=\w+,)?(experts=1,)?size=small",),
-            references=(r"dlr/pg19:model=transformer,experts=1,size=small",),
             note="Tokens of `size=small` are bytes of other books than those of PG-19. "
             "Experts choose among all tokens of a sequence, later ones included: the "
             "perplexity of a model with experts is not that of a causal model; with "
@@ -184,6 +183,22 @@ that they predict for the first test images. Drawn by
                 ),
                 "Images, target and masks predicted by local attention": (
                     "dlr/segmentation_local_attention.png"
+                ),
+            },
+        ),
+        Grid(
+            "Curves of 32 pixels",
+            """\
+Macro-F1 on images of 32 pixels, of DLR and of a model that sees the patch of 9 x 9
+pixels around each pixel, and the masks that both predict for the first test images.
+The majority class has 0.32. Drawn by `python -m experiments.dlr.figures.segmentation`.
+""",
+            "dlr/pathfinder_segmentation:pixels=32,{row}{column}size=small",
+            rows={"Pathfinder-Segmentation": ""},
+            columns={"DLR": "", "patch": "model=patch,"},
+            pictures={
+                "Images of 32 pixels, target and masks predicted by both": (
+                    "dlr/segmentation_32.png"
                 ),
             },
         ),

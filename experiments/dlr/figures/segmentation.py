@@ -43,7 +43,8 @@ def predict(workdir: str) -> tuple[Batch, np.ndarray]:
       FileNotFoundError: The work dir holds no run.
       ValueError: The run is on another task.
     """
-    restored = restore(workdir)
+    # The encoder of patches is a class of the experiments.
+    restored = restore(workdir, packages=["experiments"])
     task = restored.task
     if not isinstance(task, PathfinderSegmentation):
         raise ValueError(
