@@ -394,15 +394,20 @@ def _matrix_costs(length, what, size, method, device, platform) -> Iterator[Row]
         }
 
 
+def flops_of_product(equation: Any) -> int:
+    """Returns the multiplications and additions of a product of real matrices."""
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    shape = equation.invars[0].aval.shape
+    depth = math.prod(shape[axis] for axis in contracted)
+    return 2 * depth * equation.outvars[0].aval.size
+
+
 def _product_flops(jaxpr) -> int:
     """Multiplications and additions of the products of matrices of a program."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            depth = math.prod(shape[axis] for axis in contracted)
-            total += 2 * depth * equation.outvars[0].aval.size
+            total += flops_of_product(equation)
         inner = sum(map(_product_flops, jaxprs_in_params(equation.params)))
         times = equation.params.get("length", 1)
         if "grid_mapping" in equation.params:

@@ -1,4 +1,4 @@
-"""Kernels beside the least time for their bytes and operations on this machine."""
+"""Kernels beside lower bounds of the time of their bytes and operations."""
 
 import logging
 import math
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
 from benchmarks import plain
-from benchmarks.accelerators import passes, programs
-from benchmarks.matrix import KINDS, chunked, scan_of_matrices
+from benchmarks.accelerators import flops_of_product, passes, programs
+from benchmarks.matrix import KINDS, chunked, problem, scan_of_matrices
 from benchmarks.measurement import Row
 from benchmarks.roofline import bandwidth, random_arguments, seconds_of_call
 from ssm_jax.kernels import LogDecay, decay_powers, matrix_recurrence
@@ -101,7 +101,7 @@ def limit_rows(
       A row for each kernel, of the outputs and of these with the gradient. ``mb`` are
       the millions of bytes of the arguments and results and of what the backward pass
       reads, each read or written once; ``products``, ``elementwise`` and ``functions``
-      millions of operations of the plain form that takes the least time by them.
+      millions of operations of the plain form that takes the shortest time by them.
       ``copy_ms`` and ``compute_ms`` are the times of the bytes and of the operations at
       the rates of this machine, which are measured in the same run: of copying an array
       that is in no cache, of the product of two large matrices, of multiplications and
@@ -155,15 +155,17 @@ def _kernels(length: int, batch: int, width: int) -> dict[str, Kernel]:
     for what, (run, shapes) in programs(length, rows=batch, width=width).items():
         arguments = random_arguments(what, shapes)
         if what == "selective":
-            kernels[what] = Kernel(partial(run, "auto"), arguments, [_selective])
+            kernels[what] = Kernel(
+                partial(run, "auto"), arguments, [plain.selective_recurrence]
+            )
             continue
         kernels[f"linear, {what}"] = Kernel(
             partial(run, "auto"), arguments, [_states], recomputes=False
         )
     for kind in KINDS:
-        arguments = _matrix_arguments(kind, (batch, length, width // HEAD))
+        arrays, _ = problem(kind, length, batch, width // HEAD, HEAD)
         forms = scan_of_matrices, partial(chunked, size=HEAD)
-        kernels[f"matrices, {kind}"] = Kernel(_matrix, arguments, forms)
+        kernels[f"matrices, {kind}"] = Kernel(_matrix, tuple(arrays.values()), forms)
     x = jax.random.normal(jax.random.key(0), (batch, length, width))
     recurrences: dict[str, tuple[Recurrence, Callable[..., Any]]] = {
         f"DLR, {MODES} modes": (DLR(d_state=MODES), plain.dlr),
@@ -176,30 +178,17 @@ def _kernels(length: int, batch: int, width: int) -> dict[str, Kernel]:
 
 
 def _states(a, b):
-    """``h' = a h + b`` step by step."""
-    shared = isinstance(a, LogDecay)
-    decay = decay_powers(a, jnp.asarray(1)) if shared else jnp.moveaxis(a, -2, 0)
+    """``h' = a h + b`` step by step; a decay that all steps share is not repeated."""
+    if not isinstance(a, LogDecay):
+        return plain.scan(a, b)
+    decay = decay_powers(a, jnp.asarray(1))
 
-    def step(h, inputs):
-        h = (decay * h + inputs) if shared else (inputs[0] * h + inputs[1])
+    def step(h, x):
+        h = decay * h + x
         return h, h
 
-    b = jnp.moveaxis(b, -2, 0)
-    inputs = b if shared else (decay, b)
-    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(b[0]), inputs)[1], 0, -2)
-
-
-def _selective(x, dt, B, C, rates, feedthrough, state):
-    """The recurrence of Mamba step by step."""
-
-    def step(h, inputs):
-        x, dt, B, C = inputs
-        h = jnp.exp(-dt[..., None] * rates) * h + (dt * x)[..., None] * B[:, None]
-        return h, jnp.sum(h * C[:, None], -1) + feedthrough * x
-
-    inputs = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), (x, dt, B, C))
-    last, y = jax.lax.scan(step, state, inputs)
-    return jnp.moveaxis(y, 0, 1), last
+    steps = jnp.moveaxis(b, 1, 0)
+    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(b[:, 0]), steps)[1], 0, 1)
 
 
 def _outputs(recurrence, params, x):
@@ -208,18 +197,6 @@ def _outputs(recurrence, params, x):
 
 def _matrix(*arrays):
     return matrix_recurrence(*arrays)[0]
-
-
-def _matrix_arguments(kind, shape) -> tuple[Any, ...]:
-    keys = iter(jax.random.split(jax.random.key(0), 5))
-
-    def normal(*shape):
-        return jax.random.normal(next(keys), shape)
-
-    q, k, v = (normal(*shape, HEAD) / math.sqrt(HEAD) for _ in range(3))
-    entries = (HEAD,) if kind == "entry" else ()
-    arrays = q, k, v, -0.1 * jnp.abs(normal(*shape, *entries))
-    return (*arrays, jax.nn.sigmoid(normal(*shape))) if kind == "delta" else arrays
 
 
 def count(function: Callable[..., Any], *arguments: Any) -> Operations:
@@ -262,9 +239,9 @@ def _count_primitive(name, equation) -> Operations:
     result, operands = equation.outvars[0].aval, equation.invars
     is_complex = jnp.issubdtype(result.dtype, jnp.complexfloating)
     if name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        depth = math.prod(operands[0].aval.shape[axis] for axis in contracted)
-        return Operations(products=(8 if is_complex else 2) * depth * result.size)
+        return Operations(
+            products=(4 if is_complex else 1) * flops_of_product(equation)
+        )
     if name == "fft":
         lengths = equation.params["fft_lengths"]
         real = equation.params["fft_type"] not in (

@@ -47,7 +47,7 @@ def matrix_rows(
     """
     for kind in KINDS:
         for size in SIZES:
-            arrays, weight = _problem(kind, length, batch, width // size, size)
+            arrays, weight = problem(kind, length, batch, width // size, size)
             functions = {"ours": _ours, "scan": scan_of_matrices} | {
                 f"chunks of {chunk}": partial(chunked, size=chunk) for chunk in _CHUNKS
             }
@@ -57,7 +57,10 @@ def matrix_rows(
             yield from _rows(kind, size, functions, arrays, weight, repeats)
 
 
-def _problem(kind, length, batch, heads, size):
+def problem(
+    kind: str, length: int, batch: int, heads: int, size: int
+) -> tuple[dict[str, Array], Array]:
+    """Returns the arguments of a kind, in their order, and weights of the outputs."""
     rng = np.random.default_rng(0)
 
     def normal(*shape):

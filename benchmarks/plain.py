@@ -54,22 +54,49 @@ def _combine(left, right):
 
 def selective_scan(params: Params, x: Activations) -> Outputs:
     """Selective SSM: decays and inputs ``(b, l, d, n)`` in memory, then a scan."""
-    return _selective(_scan, params, x)
+    return _selective(scan, params, x)
 
 
 def selective_steps(params: Params, x: Activations) -> Outputs:
     """Selective SSM: one scan that forms decays and inputs, and stores every state."""
     rates = jnp.exp(params["log_rate"])
     dt, B, C = _selective_inputs(params, x)
+    zero = jnp.zeros((len(x), *rates.shape))
+    return selective_recurrence(x, dt, B, C, rates, params["feedthrough"], zero)[0]
+
+
+def selective_recurrence(
+    x: Array,
+    dt: Array,
+    B: Array,
+    C: Array,
+    rates: Array,
+    feedthrough: Array,
+    state: Array,
+) -> tuple[Array, Array]:
+    """The recurrence of Mamba by one scan that forms decays and inputs.
+
+    Args:
+      x: Inputs, ``(b, l, d)``.
+      dt: Sizes of the steps, ``(b, l, d)``.
+      B: Input projections, ``(b, l, n)``.
+      C: Readouts, ``(b, l, n)``.
+      rates: Decay rates, ``(d, n)``.
+      feedthrough: Factors of the inputs in the outputs, ``(d,)``.
+      state: Initial states, ``(b, d, n)``.
+
+    Returns:
+      The outputs, ``(b, l, d)``, and the final states.
+    """
 
     def step(h, inputs):
         x, dt, B, C = inputs
         h = jnp.exp(-dt[..., None] * rates) * h + (dt * x)[..., None] * B[:, None]
-        return h, jnp.sum(h * C[:, None], -1) + params["feedthrough"] * x
+        return h, jnp.sum(h * C[:, None], -1) + feedthrough * x
 
     inputs = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), (x, dt, B, C))
-    _, y = jax.lax.scan(step, jnp.zeros((len(x), *rates.shape)), inputs)
-    return jnp.moveaxis(y, 0, 1)
+    last, y = jax.lax.scan(step, state, inputs)
+    return jnp.moveaxis(y, 0, 1), last
 
 
 def selective_associative(params: Params, x: Activations) -> Outputs:
@@ -81,8 +108,8 @@ def selective_associative(params: Params, x: Activations) -> Outputs:
     return _selective(states, params, x)
 
 
-def _scan(decays, inputs):
-    """``h' = a h + b`` over the second axis, step by step."""
+def scan(decays: Array, inputs: Array) -> Array:
+    """The states of ``h' = a h + b`` over the second axis, step by step."""
 
     def step(h, step_inputs):
         h = step_inputs[0] * h + step_inputs[1]
@@ -123,7 +150,7 @@ def gates(params: Params, x: Activations) -> tuple[Array, Array]:
 
 def gated_scan(params: Params, x: Activations) -> Outputs:
     """The recurrence of `gates` by a `jax.lax.scan` over steps."""
-    return _scan(*gates(params, x))
+    return scan(*gates(params, x))
 
 
 def gru(params: Params, x: Activations) -> Outputs:

@@ -120,11 +120,11 @@ products and beside plain chunks of matrix products. Measured by `python -m benc
         Benchmark(
             "Kernels beside the limits of the machine",
             """\
-The least time that the bytes of arguments, results and what the backward pass reads
-take, each read or written once, or, if it is longer, that of the operations of a plain
-form: at the rates of a copy, of a product of matrices, of multiplications and additions
-of numbers in a cache and of exponentials, measured in the same run. Beside it the time
-that is reached, and the share of the least time in it. Measured by `python -m
+`bound ms` is the time that the bytes of arguments, results and what the backward pass
+reads take, each read or written once, or, if it is longer, that of the operations of a
+plain form: at the rates of a copy, of a product of matrices, of multiplications and
+additions of numbers in a cache and of exponentials, measured in the same run. `ms` is
+the time of the kernel, `share` the part that the bound is of it. Measured by `python -m
 benchmarks --suite=limits` on {machine}.
 """,
             "limits.json",
@@ -135,7 +135,7 @@ benchmarks --suite=limits` on {machine}.
                 "M operations": lambda row: format(
                     sum(row[kind] for kind in _OPERATIONS), ",.0f"
                 ),
-                "least ms": lambda row: (
+                "bound ms": lambda row: (
                     f"{max(row['copy_ms'], row['compute_ms']):.1f} ({row['bound']})"
                 ),
                 "ms": _number("ms", ".1f"),

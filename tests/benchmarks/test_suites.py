@@ -342,14 +342,14 @@ def test_errors_are_seen():
 
 
 def test_operations_are_counted_in_loops_products_and_transforms():
-    def repeated(x):
+    def three_steps(x):
         def step(x, _):
             return jnp.exp(x) @ x, None
 
         return jax.lax.scan(step, x, None, length=3)[0]
 
     x = jnp.ones((4, 4))
-    assert limits.count(repeated, x) == (3 * 2 * 4**3, 0, 3 * 16)
+    assert limits.count(three_steps, x) == (3 * 2 * 4**3, 0, 3 * 16)
     z = x.astype(jnp.complex64)
     assert limits.count(lambda z: z * z + z, z) == (0, (6 + 2) * 16, 0)
     for function, argument, of_one in (
