@@ -1,7 +1,7 @@
 """The recurrence of matrices beside plain forms in JAX, with heads of several sizes."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ def matrix_rows(
 
 def problem(
     kind: str, length: int, batch: int, heads: int, size: int
-) -> tuple[dict[str, Array], Array]:
+) -> tuple[Mapping[str, Array], Array]:
     """Returns the arguments of a kind, in their order, and weights of the outputs."""
     rng = np.random.default_rng(0)
 
