@@ -129,7 +129,9 @@ def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
         axis=1,
         reset=None,
         lengths=None,
-        size=plan.chunk_size(x.shape[1], STATES),
+        size=plan.chunk_size(
+            x.shape[1], STATES, bytes_per_step=state.dtype.itemsize * state.size
+        ),
         method=method,
     )
 

@@ -41,6 +41,8 @@ class ChunkedForm(NamedTuple):
       readout: Maps the inputs of a chunk and its states, ``(*b, c, *s)``, to outputs,
         ``(*b, c, o)``. None where ``decay_and_input`` is None.
       inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
+      log_decays: Whether ``decay_and_input`` returns the logarithms of decays, as where
+        these are exponentials. Their gradient takes fewer operations.
       by_steps: With ``"sequential"``, call both functions in the loop over steps,
         without the axis ``c``; no decays and states of several steps are stored. False
         if they multiply matrices, which is slow there.
@@ -58,6 +60,7 @@ class ChunkedForm(NamedTuple):
     decay_and_input: DecayAndInput | None
     readout: ReadoutFn | None
     inputs: PyTree
+    log_decays: bool = False
     by_steps: bool = True
     kernel: Callable[..., tuple[Array, Array]] | None = None
     products: Callable[..., tuple[Array, Array]] | None = None
@@ -97,7 +100,8 @@ def evaluate_chunks(
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
     """
-    decay_and_input, readout, inputs, by_steps, kernel, products, swaps = form
+    decay_and_input, readout, inputs, log_decays = form[:4]
+    by_steps, kernel, products, swaps = form[4:]
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
@@ -133,7 +137,7 @@ def evaluate_chunks(
         if valid is not None:
             # Padded steps are the identity, so that the last state is the one after
             # the last valid step.
-            a = jnp.where(expand_flags(valid), a, 1)
+            a = jnp.where(expand_flags(valid), a, 0 if log_decays else 1)
             b = jnp.where(expand_flags(valid), b, 0)
         return a, b
 
@@ -142,7 +146,8 @@ def evaluate_chunks(
         a, b = valid_form(inputs, valid)
         if reset is not None:
             h = jnp.where(expand_flags(reset), 0, h)
-        h = (a * h + b).astype(state.dtype)
+        h = _exp_times(a, h) if log_decays else a * h
+        h = (h + b).astype(state.dtype)
         return h, readout(inputs, h)
 
     leaves = jax.tree.leaves(inputs)
@@ -160,6 +165,7 @@ def evaluate_chunks(
             return last, jnp.moveaxis(y, 0, axis)
         inputs, reset, valid = chunk
         a, b = valid_form(inputs, valid)
+        a = jnp.exp(a) if log_decays else a
         a, b = (
             v.reshape(*v.shape[: axis + 1], -1)
             for v in (jnp.broadcast_to(a, b.shape), b)
@@ -177,3 +183,17 @@ def evaluate_chunks(
         last, y = jax.lax.scan(one_chunk, state, chunks)
         y = join_chunks(y, axis=axis, length=length)
     return y, jnp.swapaxes(last, -2, -1) if swaps else last
+
+
+@jax.custom_jvp
+def _exp_times(log_decay, h):
+    """The product of a decay and a state."""
+    return jnp.exp(log_decay) * h
+
+
+@_exp_times.defjvp
+def _exp_times_jvp(primals, tangents):
+    # One product with the decay, not one for the state and one for the logarithm.
+    (log_decay, h), (d_log_decay, dh) = primals, tangents
+    decay = jnp.exp(log_decay)
+    return decay * h, decay * (dh + h * d_log_decay)

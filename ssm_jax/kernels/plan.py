@@ -602,18 +602,24 @@ def matrix_chunk(length: int, entries: int) -> int:
     return min(most, 1 << (length - 1).bit_length())
 
 
-def chunk_size(length: Dimension, n: int) -> Dimension:
+def chunk_size(length: Dimension, n: int, bytes_per_step: Dimension) -> Dimension:
     """Returns the number of steps of a chunk, which balances the memory of two kinds.
 
     Args:
       length: Number of steps of the sequence.
       n: Number of state entries per input channel.
+      bytes_per_step: Bytes of the states of all sequences at a step.
     """
     if is_symbolic(length):
         return length
     # Shorter chunks store more states between chunks, longer ones more states within a
     # chunk. With l / n steps the states of a chunk have the size of the input.
-    return min(_CHUNK, max(math.isqrt(length), -(-length // n)))
+    size = min(_CHUNK, max(math.isqrt(length), -(-length // n)))
+    if target_platform() != "cpu" or is_symbolic(bytes_per_step):
+        return size
+    # Those of a chunk stay in the cache, and with n steps those between chunks have the
+    # size of the input.
+    return min(size, max(n, _STATE_BYTES // max(1, bytes_per_step)))
 
 
 # Slices: modes that are evaluated at once.

@@ -37,17 +37,26 @@ def selective_form(
     # then products, too, whose operands XLA does not broadcast in memory. Elsewhere
     # sums, which are fused with the states.
     by_products = target_platform() == "cpu"
+    if by_products:
+        # For each sequence, so that the gradient is summed over them once and not at
+        # each step.
+        rates_by_state = jnp.broadcast_to(
+            rates_by_state, (*x.shape[:-2], *rates_by_state.shape)
+        )
 
-    def decay_and_input(inputs):
+    def log_decay_and_input(inputs):
         x, dt, B, _ = inputs
-        # (b, c, n, d), for the steps of one chunk only.
+        # (b, c, n, d), for the steps of one chunk only, or (b, n, d).
+        rates = rates_by_state
+        if by_products and dt.ndim == rates.ndim:
+            rates = rates[..., None, :, :]
         # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
         steps = -dt[..., None, :]
-        decay = jnp.exp(steps * promoted_like(rates_by_state, steps))
+        log_decay = steps * promoted_like(rates, steps)
         # Delta B x by Euler's rule.
         if by_products:
-            return decay, einsum_f32("...d,...n->...nd", dt * x, B)
-        return decay, (dt * x)[..., None, :] * B[..., None]
+            return log_decay, einsum_f32("...d,...n->...nd", dt * x, B)
+        return log_decay, (dt * x)[..., None, :] * B[..., None]
 
     def readout(inputs, h):
         x, _, _, C = inputs
@@ -64,5 +73,10 @@ def selective_form(
         return selective_scan(x, dt, B, C, rates, feedthrough, *args)
 
     return ChunkedForm(
-        decay_and_input, readout, (x, dt, B, C), kernel=by_kernel, swaps=True
+        log_decay_and_input,
+        readout,
+        (x, dt, B, C),
+        log_decays=True,
+        kernel=by_kernel,
+        swaps=True,
     )

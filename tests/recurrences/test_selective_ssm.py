@@ -36,7 +36,7 @@ def test_start_is_the_published_one(key):
 @pytest.mark.full
 @pytest.mark.parametrize("size", tiered([1, 2, 7], (2,), full=(2,)))
 def test_chunks_of_the_length_change_nothing(size, monkeypatch):
-    monkeypatch.setattr(CHUNK_SIZE, lambda length, n: size)
+    monkeypatch.setattr(CHUNK_SIZE, lambda *_, **__: size)
     p = problem(ROW, 7, batch=5, start=True)
 
     def run(params, x, state):

@@ -192,13 +192,18 @@ def apply_form(
         varying = match_varying_axes(params, x, state, reset, lengths)
         varying_params, x, state, reset, lengths = varying
         factors = None if dt is None else x[..., -1]
+        size = chunk_size(
+            x.shape[-2],
+            max(1, zeros.size // d_in),
+            bytes_per_step=state.dtype.itemsize * state.size,
+        )
         y, last = evaluate_chunks(
             form(varying_params, x[..., :d_in], factors, state, reset),
             state,
             axis=x.ndim - 2,
             reset=reset,
             lengths=lengths,
-            size=chunk_size(x.shape[-2], max(1, zeros.size // d_in)),
+            size=size,
             method=method,
             from_zeros=from_zeros,
         )
