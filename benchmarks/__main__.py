@@ -218,7 +218,7 @@ SUITES = {
     ),
     "decoding": Suite(
         language.decoding_rows,
-        (512,),
+        (1024,),
         "Texts generated in blocks of tokens and one token a call, relative to a "
         "single compiled loop over all tokens; timed in turns.",
     ),

@@ -163,8 +163,9 @@ recurrence. Measured by `python -m benchmarks --suite=training_steps` on {machin
             "Text, a token at a time",
             """\
 Tokens a second of a loop over all tokens in one program, and of blocks of tokens, by
-which `generate` prints while it continues; their ratio; and tokens a second with a call
-for each. Measured by `python -m benchmarks --suite=decoding` on {machine}.
+which `generate` prints while it continues; their ratio and the least that is asked for;
+and tokens a second with a call for each. A prompt of 50 tokens is part of each.
+Measured by `python -m benchmarks --suite=decoding` on {machine}.
 """,
             "decoding.json",
             {
@@ -173,6 +174,7 @@ for each. Measured by `python -m benchmarks --suite=decoding` on {machine}.
                 "loop": _number("loop_per_s", ",.0f"),
                 "blocks": _number("blocks_per_s", ",.0f"),
                 "of the loop": _number("of_loop"),
+                "at least": _number("target"),
                 "calls": _number("tokens_per_s", ",.0f"),
             },
         ),

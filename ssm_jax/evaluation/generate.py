@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,6 +37,8 @@ _NO_TOKEN = -1
 
 BLOCK_SIZE = 64
 """Number of tokens that one compiled call samples, if not told otherwise."""
+
+_AHEAD_S = 0.1  # Most seconds that a block takes which is sampled in advance.
 
 _Nucleus = Annotated[float, Interval(gt=0, le=1)]
 
@@ -234,12 +237,19 @@ def generate(
         raise _not_finite(drawn, n_drawn)
     yield GenerationState(drawn, lambda state=state: state, n_drawn)
     sample_block = partial(_sample_block, model, sampling, block_size, variables)
+    sampled = None
     while True:
+        start = time.monotonic()
         # `before` precedes `tokens`, so a continuation evaluates `tokens` first.
         block_state = state
-        block, tokens, state = sample_block(tokens, block_state, seed, n_drawn)
+        sampled = sampled or sample_block(tokens, block_state, seed, n_drawn)
+        block, tokens, state = sampled
         # `block` starts with the token before it: (1 + block_size, b).
-        block = np.asarray(block)
+        block, sampled = np.asarray(block), None
+        # The next block is sampled while these tokens are read, unless it takes so long
+        # that a text which ends before it would wait.
+        if time.monotonic() - start < _AHEAD_S:
+            sampled = sample_block(tokens, state, seed, n_drawn + block_size)
         refused = _without_token(block).tolist()
         for k in range(1, block_size + 1):
             n_drawn += 1

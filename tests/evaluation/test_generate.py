@@ -1,7 +1,9 @@
 """Generation against the model evaluated in parallel."""
 
 import dataclasses
+import importlib
 import itertools
+import math
 
 import chex
 import jax
@@ -106,8 +108,12 @@ def test_text_does_not_depend_on_the_block_size(trained, sampling):
         np.testing.assert_array_equal(text, by_token)
 
 
+# Blocks that are sampled in advance, and those that are not.
 @pytest.mark.full
-def test_state_within_a_block_is_that_of_single_tokens(trained):
+@pytest.mark.parametrize("seconds", [0, math.inf])
+def test_state_within_a_block_is_that_of_single_tokens(trained, seconds, monkeypatch):
+    module = importlib.import_module("ssm_jax.evaluation.generate")
+    monkeypatch.setattr(module, "_AHEAD_S", seconds)
     model, variables = trained
     by_token, by_block = (
         itertools.islice(generate(model, variables, [[3, 1], [5]], block_size=size), 11)
@@ -115,6 +121,7 @@ def test_state_within_a_block_is_that_of_single_tokens(trained):
     )
     for single, blocked in zip(by_token, by_block, strict=True):
         assert single.n_drawn == blocked.n_drawn
+        np.testing.assert_array_equal(single.tokens, blocked.tokens)
         chex.assert_trees_all_close(single.state, blocked.state, rtol=1e-5, atol=1e-6)
 
 
