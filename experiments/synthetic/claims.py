@@ -151,7 +151,6 @@ training ([Gu and Dao, 2023](https://arxiv.org/abs/2312.00752), table 2).
         _RECALL.format(task="induction"),
         {
             "mamba": "solves",
-            "mamba2": "solves",
             "gated_s4d": "cannot",
             "attention": "less",
         },
