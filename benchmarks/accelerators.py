@@ -32,6 +32,7 @@ from ssm_jax.kernels import (
 )
 from ssm_jax.kernels.input_dependent import evaluate_chunks
 from ssm_jax.kernels.matrix import MatrixMethod
+from ssm_jax.kernels.pallas import parts
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree
@@ -115,6 +116,16 @@ def passes(
     n_bytes += _n_bytes((operands, results, arguments))
     value_and_gradient = partial(with_gradient, forward)
     yield Pass("value and gradient", value_and_gradient, (arguments, results), n_bytes)
+
+
+def _in_parts(forward, arguments):
+    """The same function and arguments with a pair of real arrays for each complex one."""
+
+    def of_parts(*inputs):
+        joined = jax.tree.map(lambda _, x: parts.join(x), arguments, inputs)
+        return jax.tree.map(parts.split, forward(*joined))
+
+    return of_parts, jax.tree.map(lambda x: jax.eval_shape(parts.split, x), arguments)
 
 
 def states(method: Method, a: Any, b: Any) -> Any:
@@ -284,7 +295,8 @@ def pallas_rows(
     Yields:
       A row for each method of `programs`, with its gradient and without. ``ratio`` is
       the bytes that its kernels read and write over those of its arguments and results,
-      each read or written once. Registers and spilled bytes of GPUs, VMEM and
+      each read or written once; complex ones are pairs of real arrays, as matrices
+      before and after a recurrence have them. Registers and spilled bytes of GPUs, VMEM and
       instructions of TPUs are those of the largest kernel.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -293,10 +305,10 @@ def pallas_rows(
         device, platform = _load_compiler(target)
         for what, (run, arguments) in programs(length).items():
             for method in methods:
-                forward = partial(run, method)
+                forward, inputs = _in_parts(partial(run, method), arguments)
                 for evaluation in passes(
                     forward,
-                    _on_device(arguments, device),
+                    _on_device(inputs, device),
                     recomputes=what == "selective",
                 ):
                     inputs = _on_device(evaluation.arguments, device)
