@@ -539,7 +539,8 @@ longest ones, each from a zero state; `extends` is the classification of each se
 beyond the trained length the loss decreases with each longer window (strong), never
 increases (weak), or increases (none); a change counts if its 95 % interval over
 documents excludes 0. Errors are over documents or over seeds, whichever is larger, and
-of one seed over documents only; stale runs are excluded.
+of one seed over documents only: where seeds differ more than documents, each can be
+strong and their mean change still `within`. Stale runs are excluded.
 """
 _GAINS = """\
 Runs trained and evaluated with carried states beside those trained and evaluated from
