@@ -210,35 +210,47 @@ class Table:
 
     def _reductions(self, reduced: Sequence[Summary]) -> str:
         """What the reduced settings change of published ones, read from the configs."""
-        changes: dict[str, list[tuple[str, str]]] = {}
+        changes: dict[str, dict[str, list[tuple[str, str]]]] = {}
         for name in _names(reduced):
             published = _SIZES.sub("", name).rstrip(",:")
             if published not in self.cells:
                 continue
+            sizes = ",".join(size[0].rstrip(",") for size in _SIZES.finditer(name))
+            of_setting = changes.setdefault(f"{name.partition(':')[0]}:{sizes}", {})
             for line in differences(
                 experiment_config(published), experiment_config(name)
             ):
                 path, values = line.split(": ", 1)
                 old, _, new = values.partition(" -> ")
                 if new and _rank(path) < len(_FIELDS) and len(values) < _LONGEST:
-                    changes.setdefault(path, []).append((old, new))
-        if not changes:
+                    of_setting.setdefault(path, []).append((old, new))
+        sentences = {
+            setting: "; ".join(
+                f"`{path}` {_format_alternatives(new for _, new in pairs)} "
+                f"(at full size {_format_alternatives(old for old, _ in pairs)})"
+                for path, pairs in sorted(of.items(), key=lambda item: _rank(item[0]))
+            )
+            for setting, of in changes.items()
+            if of
+        }
+        if not sentences:
             return ""
-        sentence = "; ".join(
-            f"`{path}` {_format_alternatives(new for _, new in pairs)} "
-            f"(at full size {_format_alternatives(old for old, _ in pairs)})"
-            for path, pairs in sorted(changes.items(), key=lambda item: _rank(item[0]))
+        if len(sentences) == 1:
+            return _fill(f"They have {[*sentences.values()][0]}.")
+        lines = (
+            _fill(f"- `{setting}` has {sentence}.", subsequent_indent="  ")
+            for setting, sentence in sentences.items()
         )
-        return (
-            textwrap.fill(f"They have {sentence}.", 88, break_on_hyphens=False) + "\n"
-        )
+        return "\n" + "".join(lines)
 
 
 _REDUCED = """\
 Reduced settings, with smaller models, less data, fewer steps or values of ours for what
 the paper does not state: the results are not comparable with those of the paper.
 """
-_SIZES = re.compile(r"(?<=[:,])(size|rows|learning_rate|state_penalty)=[^,]+,?")
+_SIZES = re.compile(
+    r"(?<=[:,])((size|rows|learning_rate|state_penalty)=[^,]+|pixels=(32|64)),?"
+)
 # Fields that say how much is trained and evaluated, in the order of the sentence.
 _FIELDS = (
     "task", "model.encoder.d_model", "model.n_layers",
@@ -246,6 +258,10 @@ _FIELDS = (
     "training.batch_size", "training.steps",
 )  # fmt: skip
 _LONGEST = 80  # Characters of both values.
+
+
+def _fill(text: str, **indents: str) -> str:
+    return textwrap.fill(text, 88, break_on_hyphens=False, **indents) + "\n"
 
 
 def _rank(path: str) -> int:
@@ -523,7 +539,8 @@ longest ones, each from a zero state; `extends` is the classification of each se
 beyond the trained length the loss decreases with each longer window (strong), never
 increases (weak), or increases (none); a change counts if its 95 % interval over
 documents excludes 0. Errors are over documents or over seeds, whichever is larger, and
-of one seed over documents only; stale runs are excluded.
+of one seed over documents only: where seeds differ more than documents, each can be
+strong and their mean change still `within`. Stale runs are excluded.
 """
 _GAINS = """\
 Runs trained and evaluated with carried states beside those trained and evaluated from
@@ -842,7 +859,7 @@ An experiment is trained, evaluated and recorded by the commands below, where `R
 new directory and `DATA` that of the data sets of `docs/papers/data.md`, or of texts.
 `--config.training.seed=1` selects another seed. `hours` are those of training one seed,
 beside other processes on the machine; `commit` is the code that trained all seeds, or
-that of each in turn.
+that of each in turn; + after it marks changes that were not committed.
 
     ssm-jax train --config=experiments/PAPER/TASK.py:VARIANT --workdir=RUN \\
         --data_dir=DATA
@@ -876,8 +893,7 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
     about = " ".join(_ABOUT.format(errors=ERRORS).split())
     if paper.url:
         about = f"[The paper]({paper.url}). {about}"
-    about = textwrap.fill(about, 88, break_on_hyphens=False) + "\n"
-    return "\n".join([head, about, *sections, _runs(results)])
+    return "\n".join([head, _fill(about), *sections, _runs(results)])
 
 
 def conclusions(text: str) -> str:

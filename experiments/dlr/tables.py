@@ -153,7 +153,8 @@ R2 of one layer of DLR at the reduced size, sequences of 128 steps. A copy of th
 has 0.22.
 """,
             "dlr/atomic:task=shift,size=small{row}{column}",
-            rows={str(n): f",d_state={n}" for n in (8, 16, 32, 64)} | {"256": ""},
+            rows={f"{n} states": f",d_state={n}" for n in (8, 16, 32, 64)}
+            | {"256 states": ""},
             columns={"R2": ""},
         ),
         Grid(
@@ -166,8 +167,10 @@ that they predict for the first test images. Drawn by
 """,
             "dlr/{row}{column}size=small",
             rows={
-                "ListOps-SubTrees": "listops_subtrees:",
-                "Pathfinder-Segmentation": "pathfinder_segmentation:pixels=64,",
+                "accuracy on ListOps-SubTrees": "listops_subtrees:",
+                "macro-F1 on Pathfinder-Segmentation, 64 pixels": (
+                    "pathfinder_segmentation:pixels=64,"
+                ),
             },
             columns={
                 "DLR": "",
@@ -189,12 +192,12 @@ that they predict for the first test images. Drawn by
         Grid(
             "Curves of 32 pixels",
             """\
-Macro-F1 on images of 32 pixels, of DLR and of a model that sees the patch of 9 x 9
-pixels around each pixel, and the masks that both predict for the first test images.
-The majority class has 0.32. Drawn by `python -m experiments.dlr.figures.segmentation`.
+DLR and a model that sees the patch of 9 x 9 pixels around each pixel, and the masks
+that both predict for the first test images. The majority class has 0.32. Drawn by
+`python -m experiments.dlr.figures.segmentation`.
 """,
             "dlr/pathfinder_segmentation:pixels=32,{row}{column}size=small",
-            rows={"Pathfinder-Segmentation": ""},
+            rows={"macro-F1 on Pathfinder-Segmentation, 32 pixels": ""},
             columns={"DLR": "", "patch": "model=patch,"},
             pictures={
                 "Images of 32 pixels, target and masks predicted by both": (

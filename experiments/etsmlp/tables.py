@@ -77,7 +77,7 @@ without a deviation are of one seed.
         Benchmark(
             "Figure 3: words per second and memory by length",
             """\
-The question of figure 3 at a reduced size: causal language models of a few million
+The question of figure 3 at a reduced size: causal language models of 1.0 to 1.6 million
 parameters where the paper has 30, trained on one sequence at a time. Their numbers of
 parameters are within a few percent but for the table of positions of the Transformer,
 which grows with the length, and whose attention is evaluated in blocks of queries.

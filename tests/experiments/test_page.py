@@ -105,6 +105,20 @@ def test_table_has_ours_beside_theirs_and_what_was_not_run():
     assert "| dlr/atomic:task=shift            | 10    |" in runs
 
 
+def test_each_reduced_setting_of_a_table_has_its_own_changes():
+    name = "fru/pixel_mnist:inputs=pixels,model=fru"
+    table = Table("", "", cells=(name,), reduced=(rf"{name},size=\w+",))
+    row = ROW | {"experiment": "fru/pixel_mnist", "metric": "test accuracy"}
+    rows = [
+        row | {"variant": f"inputs=pixels,model=fru,size={size}", "value": 0.5}
+        for size in ("quarter", "small")
+    ]
+    quarter, small = table.markdown(rows).split("\n- ")[1:]
+    changes = "`fru/pixel_mnist:size=quarter` has `training.batch_size` 64 (at full"
+    assert quarter == f"{changes} size 256)."
+    assert small.startswith("`fru/pixel_mnist:size=small` has `task.size` 14 (at full")
+
+
 def test_names_of_a_table_are_what_its_experiments_do_not_share():
     rows = [listops(variant, 0.5) for variant in ("", "ablation=real,")]
     rows.append(listops("", 0.5, experiment="etsmlp/text"))
