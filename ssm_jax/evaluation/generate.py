@@ -237,19 +237,21 @@ def generate(
         raise _not_finite(drawn, n_drawn)
     yield GenerationState(drawn, lambda state=state: state, n_drawn)
     sample_block = partial(_sample_block, model, sampling, block_size, variables)
-    sampled = None
+    sampled, is_short = None, False
     while True:
         start = time.monotonic()
         # `before` precedes `tokens`, so a continuation evaluates `tokens` first.
         block_state = state
         sampled = sampled or sample_block(tokens, block_state, seed, n_drawn)
         block, tokens, state = sampled
-        # `block` starts with the token before it: (1 + block_size, b).
-        block, sampled = np.asarray(block), None
-        # The next block is sampled while these tokens are read, unless it takes so long
-        # that a text which ends before it would wait.
-        if time.monotonic() - start < _AHEAD_S:
+        # The next block is sampled while these tokens are waited for and read, unless
+        # blocks take so long that a text which ends before it would wait.
+        sampled = None
+        if is_short:
             sampled = sample_block(tokens, state, seed, n_drawn + block_size)
+        # `block` starts with the token before it: (1 + block_size, b).
+        block = np.asarray(block)
+        is_short = time.monotonic() - start < _AHEAD_S
         refused = _without_token(block).tolist()
         for k in range(1, block_size + 1):
             n_drawn += 1
