@@ -119,7 +119,7 @@ def passes(
 
 
 def _in_parts(forward, arguments):
-    """The same function and arguments with a pair of real arrays for each complex one."""
+    """The same function and arguments, a pair of real arrays for each complex one."""
 
     def of_parts(*inputs):
         joined = jax.tree.map(lambda _, x: parts.join(x), arguments, inputs)
@@ -296,8 +296,8 @@ def pallas_rows(
       A row for each method of `programs`, with its gradient and without. ``ratio`` is
       the bytes that its kernels read and write over those of its arguments and results,
       each read or written once; complex ones are pairs of real arrays, as matrices
-      before and after a recurrence have them. Registers and spilled bytes of GPUs, VMEM and
-      instructions of TPUs are those of the largest kernel.
+      before and after a recurrence have them. Registers and spilled bytes of GPUs, VMEM
+      and instructions of TPUs are those of the largest kernel.
     """
     with tempfile.TemporaryDirectory() as folder:
         if "pallas" in methods:
