@@ -236,9 +236,9 @@ class Table:
         if not sentences:
             return ""
         if len(sentences) == 1:
-            return _fill(f"They have {[*sentences.values()][0]}.")
+            return _fill(f"They have {next(iter(sentences.values()))}.")
         lines = (
-            _fill(f"- `{setting}` has {sentence}.", subsequent_indent="  ")
+            _fill(f"- `{setting}` has {sentence}.", indent="  ")
             for setting, sentence in sentences.items()
         )
         return "\n" + "".join(lines)
@@ -260,8 +260,10 @@ _FIELDS = (
 _LONGEST = 80  # Characters of both values.
 
 
-def _fill(text: str, **indents: str) -> str:
-    return textwrap.fill(text, 88, break_on_hyphens=False, **indents) + "\n"
+def _fill(text: str, indent: str = "") -> str:
+    """Text in lines of a page, of which those after the first are indented."""
+    lines = textwrap.fill(text, 88, break_on_hyphens=False, subsequent_indent=indent)
+    return lines + "\n"
 
 
 def _rank(path: str) -> int:
