@@ -121,11 +121,12 @@ def passes(
 def _in_parts(forward, arguments):
     """The same function and arguments, a pair of real arrays for each complex one."""
 
-    def of_parts(*inputs):
+    def forward_in_parts(*inputs):
         joined = jax.tree.map(lambda _, x: parts.join(x), arguments, inputs)
         return jax.tree.map(parts.split, forward(*joined))
 
-    return of_parts, jax.tree.map(lambda x: jax.eval_shape(parts.split, x), arguments)
+    pairs = jax.tree.map(lambda x: jax.eval_shape(parts.split, x), arguments)
+    return forward_in_parts, pairs
 
 
 def states(method: Method, a: Any, b: Any) -> Any:
@@ -305,10 +306,10 @@ def pallas_rows(
         device, platform = _load_compiler(target)
         for what, (run, arguments) in programs(length).items():
             for method in methods:
-                forward, inputs = _in_parts(partial(run, method), arguments)
+                forward, pairs = _in_parts(partial(run, method), arguments)
                 for evaluation in passes(
                     forward,
-                    _on_device(inputs, device),
+                    _on_device(pairs, device),
                     recomputes=what == "selective",
                 ):
                     inputs = _on_device(evaluation.arguments, device)

@@ -41,7 +41,7 @@ TEXTS = (1, 32)
 _VOCABULARY = 1000
 
 TARGETS = {"dlr": 0.95}
-"""Least ratio to the loop that is asked for."""
+"""Targets of the ratio to the loop, by model."""
 
 
 def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
@@ -56,7 +56,7 @@ def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
       evaluation of the prompt; tokens per second, of all texts together, by the single
       loop, by `generate` and by `generate` one token a call, each with the prompt and
       by minima of time; the ratio of the first two, by minima and by medians, with
-      the least that is asked for or None; and whether the texts are equal.
+      its target or None; and whether the texts are equal.
     """
     for name, rows in itertools.product(MODELS, TEXTS):
         logging.info("%s, %d texts of %d tokens", name, rows, n_tokens)

@@ -228,10 +228,12 @@ class Table:
             setting: "; ".join(
                 f"`{path}` {_format_alternatives(new for _, new in pairs)} "
                 f"(at full size {_format_alternatives(old for old, _ in pairs)})"
-                for path, pairs in sorted(of.items(), key=lambda item: _rank(item[0]))
+                for path, pairs in sorted(
+                    fields.items(), key=lambda item: _rank(item[0])
+                )
             )
-            for setting, of in changes.items()
-            if of
+            for setting, fields in changes.items()
+            if fields
         }
         if not sentences:
             return ""

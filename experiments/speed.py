@@ -163,8 +163,8 @@ recurrence. Measured by `python -m benchmarks --suite=training_steps` on {machin
             "Text, a token at a time",
             """\
 Tokens a second of a loop over all tokens in one program, and of blocks of tokens, by
-which `generate` prints while it continues; their ratio and the least that is asked for;
-and tokens a second with a call for each. A prompt of 50 tokens is part of each.
+which `generate` prints while it continues; their ratio and its target; and tokens a
+second with a call for each token. The times include a prompt of 50 tokens.
 Measured by `python -m benchmarks --suite=decoding` on {machine}.
 """,
             "decoding.json",

@@ -100,10 +100,10 @@ def evaluate_chunks(
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
     """
-    decay_and_input, readout, inputs, log_decays = form[:4]
-    by_steps, kernel, products, swaps = form[4:]
-    if method == "pallas" and kernel is not None:
-        return kernel(state, reset, lengths)
+    decay_and_input, readout, inputs = form.decay_and_input, form.readout, form.inputs
+    log_decays, products = form.log_decays, form.products
+    if method == "pallas" and form.kernel is not None:
+        return form.kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
     if products is not None:
         valid = None if lengths is None else valid_steps(lengths, length)
@@ -113,7 +113,7 @@ def evaluate_chunks(
         return products(None if from_zeros else state, reset, valid, method)
     # What has no products has both.
     assert decay_and_input is not None and readout is not None
-    if swaps:
+    if form.swaps:
         state = jnp.swapaxes(state, -2, -1)
     if method == "auto":
         bytes_per_step = state.dtype.itemsize * state.size
@@ -159,7 +159,7 @@ def evaluate_chunks(
     # already prevents that forward and recomputed operations are merged.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def one_chunk(state, chunk):
-        if method == "sequential" and by_steps:
+        if method == "sequential" and form.by_steps:
             steps = jax.tree.map(lambda v: jnp.moveaxis(v, axis, 0), chunk)
             last, y = jax.lax.scan(one_step, state, steps)
             return last, jnp.moveaxis(y, 0, axis)
@@ -182,7 +182,7 @@ def evaluate_chunks(
         chunks = jax.tree.map(split, (inputs, reset, valid))
         last, y = jax.lax.scan(one_chunk, state, chunks)
         y = join_chunks(y, axis=axis, length=length)
-    return y, jnp.swapaxes(last, -2, -1) if swaps else last
+    return y, jnp.swapaxes(last, -2, -1) if form.swaps else last
 
 
 @jax.custom_jvp
