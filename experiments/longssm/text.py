@@ -32,6 +32,9 @@ bounds the states by its eigenvalues, ``state_penalty`` by the loss. ``learning_
 is that after the warmup. With ``--config.training.gradient_windows`` gradients also
 flow between batches.
 
+``d_state``, ``learning_rate``, ``weight_decay`` and ``steps`` are for the question when
+a Mamba that was trained from zero states fails on longer windows.
+
 The paper states models, numbers of parameters and lengths, but no widths, vocabulary,
 learning rates or batch sizes; those here are ours. ``docs/papers/longssm.md`` has the
 numbers of parameters beside those of the paper.
@@ -68,6 +71,7 @@ from ssm_jax.recurrences import (
     SSD,
     BoundedEigenvalues,
     GatedDeltaRule,
+    SelectiveSSM,
     log_spaced,
 )
 from ssm_jax.tasks import TextFolder
@@ -98,8 +102,8 @@ LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 class Variant:
     """Choices of the variant.
 
-    ``rows``: rows of a batch, None for equal tokens; ``learning_rate``: None for that
-    of the size.
+    ``rows``: rows of a batch, None for equal tokens; ``learning_rate`` and ``steps``:
+    None for those of the size; ``d_state``: states of each channel of Mamba.
     """
 
     model: Literal[
@@ -122,11 +126,19 @@ class Variant:
     dtype: ComputeDtype = "float32"
     learning_rate: PositiveFloat | None = None
     state_penalty: NonNegativeFloat = 0.0
+    d_state: PositiveInt = 16
+    weight_decay: NonNegativeFloat = 0.05
+    steps: PositiveInt | None = None
 
 
 def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
+    if choices.model != "mamba" and choices.d_state != Variant.d_state:
+        raise ValueError(
+            f"`variant: d_state` must be left out for {choices.model}, got "
+            f"{choices.d_state}; it is of model=mamba."
+        )
     length, rows, small = (
         choices.length,
         choices.rows,
@@ -141,6 +153,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         # Equally many tokens for every length, so that checkpoints are chosen alike.
         n_validation = max(1, n_validation * tokens_of_batch // (rows * length))
         batch_size = rows
+    steps = choices.steps or steps
     learning_rate = choices.learning_rate or (3e-3 if small else 1e-3)
     task = spec(
         TextFolder,
@@ -170,7 +183,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
                 SequenceModel,
                 encoder=encoder,
                 n_layers=n_layers,
-                **_blocks(choices.model, d_model, n_layers),
+                **_blocks(choices, d_model, n_layers),
                 head=None,
                 dtype=choices.dtype,
             ),
@@ -180,7 +193,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
                 schedule="cosine",
                 warmup_steps=training.get_ref("steps") // 20,
                 schedule_steps=training.get_ref("steps"),
-                weight_decay=0.05,
+                weight_decay=choices.weight_decay,
                 clip_norm=1.0,
             ),
             "training": training,
@@ -188,10 +201,13 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     )
 
 
-def _blocks(model, d, n_layers):
+def _blocks(choices, d, n_layers):
     """The fields of the model that say which blocks it has."""
-    if model != "hybrid":
-        return {"block": _block(model, d, n_layers)}
+    if choices.model == "mamba":
+        layer = Mamba(SelectiveSSM(d_state=choices.d_state), n_layers=n_layers)
+        return {"block": Block(layer, norm="rms", prenorm=True)}
+    if choices.model != "hybrid":
+        return {"block": _block(choices.model, d, n_layers)}
     attention = SlidingAttention(n_heads=HEADS, window=ATTENDED, n_kv_heads=1)
     blocks = tuple(
         Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
@@ -203,8 +219,6 @@ def _blocks(model, d, n_layers):
 
 def _block(model, d, n_layers):
     """A block of width ``d``: a layer over time and, except for Mamba, an MLP."""
-    if model == "mamba":
-        return Block(Mamba(n_layers=n_layers), norm="rms", prenorm=True)
     if model in ("mamba2", "gated_delta_net"):
         return _matrix_block(model, d, n_layers)
     mixing = ChannelMixing()

@@ -151,6 +151,8 @@ VARIANTS = {
         "model=s5,length=16,state_init=noise",
         "model=s5,length=32,state_init=carry,rows=32,size=small",
         "model=dlr,length=128,state_init=zero,size=tiny,dtype=bfloat16",
+        "model=mamba,length=16,state_init=zero,size=tiny,d_state=64,weight_decay=0,"
+        "steps=1500",
     ),
     beijing: (
         *(f"model={name},size=small" for name in ("s5", "dlr", "ces", "gru")),

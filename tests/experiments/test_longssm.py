@@ -224,3 +224,8 @@ def test_no_published_model_is_an_error(tmp_path):
     (tmp_path / "text.txt").write_text("w1 w2")
     with pytest.raises(ValueError, match=r"must hold a folder with a config\.json"):
         next(pretrained.measure(tmp_path))
+
+
+def test_size_of_state_is_of_mamba_alone():
+    with pytest.raises(ValueError, match=r"`variant: d_state` must be left out for s5"):
+        text.get_config("model=s5,length=16,state_init=zero,d_state=64")
