@@ -123,9 +123,11 @@ def test_curves_of_each_training_and_evaluation(tmp_path):
     write_record(tmp_path, f"{S5},state_init=carry,rows=32,size=small", carried)
     write_record(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh)
     write_record(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh_1, seed=1)
-    # Not of this figure: rows that depend on the length, training in no order, other
-    # states, another split, and what is stale.
-    write_record(tmp_path, f"{S5},state_init=zero,size=small", fresh)
+    # Not of this figure: rows that depend on the length, another learning rate,
+    # training in no order, other states, another split, and what is stale.
+    zero = f"{S5},state_init=zero"
+    write_record(tmp_path, f"{zero},size=small", fresh)
+    write_record(tmp_path, f"{zero},rows=32,size=small,learning_rate=0.02", fresh)
     write_record(
         tmp_path, f"{S5},state_init=zero,order=shuffled,rows=32,size=small", fresh
     )

@@ -52,6 +52,8 @@ from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
+ROWS = 32
+"""Rows of a batch of the runs that are shown."""
 _TRAINED = {"carry": ("-", "with carried states"), "zero": (":", "from zero states")}
 """Lines and names of the states of the training."""
 _EVALUATIONS = {
@@ -107,9 +109,11 @@ def curves(
     for path in sorted(records.glob("text.*.jsonl")):
         row: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
         run = parse_variant(row["variant"], Variant)
-        if row.get("stale") or run.rows is None or run.order == "shuffled":
+        # Without other choices, such as a learning rate.
+        choices = (run.model, run.length, run.state_init)
+        if row.get("stale") or run != Variant(*choices, rows=ROWS, size=size):
             continue
-        if run.size != size or run.state_init not in _TRAINED:
+        if run.state_init not in _TRAINED:
             continue
         if models is not None and run.model not in models:
             continue
@@ -120,7 +124,8 @@ def curves(
                 curve[line["length"]].append(line["loss"])
     if not losses:
         raise ValueError(
-            f"`records` must hold runs of `rows=32` by length, got none in {records}; "
+            f"`records` must hold runs of `rows={ROWS}` by length, got none in "
+            f"{records}; "
             "`launch.evaluate --mode=length_extension`, `experiments.ledger --record`."
         )
     # As in the tables, the perplexity of the mean loss over seeds.
