@@ -31,7 +31,7 @@ def startup_rows(steps: int, *, repeats: int) -> Iterable[Row]:
     Yields:
       ``cpu_s`` and ``wall_s``, medians, and the smallest ``cpu_min_s`` of a process
       that imports JAX, Flax, optax and Orbax and makes an array; of ``train`` up to the
-      first step of digits, with an empty cache of compiled programs and with a filled
+      first step of digits, without a cache of compiled programs and with a filled
       one; and of `evaluate`, `report`, `predict` and `generate` of small runs, with a
       filled one. ``target`` is the most CPU seconds that are asked for, or None.
     """
@@ -47,7 +47,7 @@ def startup_rows(steps: int, *, repeats: int) -> Iterable[Row]:
         ]
         commands = {
             "imports of the packages": (["-c", PACKAGES], None),
-            "first step of digits, empty cache": (
+            "first step of digits, no cache": (
                 _program(*first, "--compile_cache=none"),
                 COLD,
             ),

@@ -31,7 +31,7 @@ PAPER = Paper(
             """\
 CPU seconds of all threads and seconds by the clock of processes, medians, beside the
 CPU seconds that are asked for. The small runs are a forecaster and a language model as
-`ssm-jax new` writes them, trained for 20 steps; but for the first step with an empty
+`ssm-jax new` writes them, trained for 20 steps; but for the first step without a
 cache, compiled programs are read from the cache. Measured by `python -m benchmarks
 --suite=startup` on {machine}.
 """,
@@ -147,7 +147,8 @@ benchmarks --suite=limits` on {machine}.
             """\
 Time of a training step of a classifier of 4 layers divided by that of a plain one by
 Flax and optax with the same parameters, and by that of the same model without its
-recurrence. Measured by `python -m benchmarks --suite=training_steps` on {machine}.
+recurrence, for which a target is set for Mamba. Measured by `python -m benchmarks
+--suite=training_steps` on {machine}.
 """,
             "training_steps.json",
             {
@@ -157,14 +158,16 @@ recurrence. Measured by `python -m benchmarks --suite=training_steps` on {machin
                 "width": _word("width"),
                 "of plain": _number("of_plain"),
                 "of no recurrence": _number("of_identity"),
+                "at most": _number("target", "g"),
             },
         ),
         Benchmark(
             "Text, a token at a time",
             """\
 Tokens a second of a loop over all tokens in one program, and of blocks of tokens, by
-which `generate` prints while it continues; their ratio and its target; and tokens a
-second with a call for each token. The times include a prompt of 50 tokens.
+which `generate` prints while it continues; the ratio of the medians of their times and
+its target; and tokens a second with a call for each token. Tokens a second are those of
+the fastest timings. The times include a prompt of 50 tokens.
 Measured by `python -m benchmarks --suite=decoding` on {machine}.
 """,
             "decoding.json",
