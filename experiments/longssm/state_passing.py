@@ -180,7 +180,8 @@ S5 and Mamba of the size `tiny`, trained on windows of 16 bytes from zero states
 (`zero`), from carried ones (`carry`), from final states of unrelated windows (`others`)
 and from normal noise (`noise`), and for a quarter of the steps more after `zero`: as
 `others` (`passing`), or from zero states again (`control`). Perplexities per byte from
-zero states by the length of the window, mean and standard deviation over seeds; whether
+zero states by the length of the window, mean and standard deviation over seeds (that
+of the unigram model is the `baseline` of the tables above); whether
 each seed `extends`, as in the tables by length; `remembrance`, half the L1 distance of
 the prediction after 64 bytes from that without the first eight; `growth`, the norm of
 the states after 32,768 bytes by that after 16, the largest of all layers. Measured by
