@@ -111,9 +111,9 @@ def curves(
         run = parse_variant(row["variant"], Variant)
         # Without other choices, such as a learning rate.
         choices = (run.model, run.length, run.state_init)
-        if row.get("stale") or run != Variant(*choices, rows=ROWS, size=size):
+        if row.get("stale") or run != Variant(*choices, rows=ROWS, size=run.size):
             continue
-        if run.state_init not in _TRAINED:
+        if run.size != size or run.state_init not in _TRAINED:
             continue
         if models is not None and run.model not in models:
             continue
