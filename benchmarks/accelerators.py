@@ -28,11 +28,11 @@ from ssm_jax.kernels import (
     compiling_for,
     linear_recurrence,
     matrix_recurrence,
+    parts,
     plan,
 )
 from ssm_jax.kernels.input_dependent import evaluate_chunks
 from ssm_jax.kernels.matrix import MatrixMethod
-from ssm_jax.kernels.pallas import parts
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels import parts
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
@@ -148,7 +149,7 @@ def einsum_f32(formula: str, *arrays: Array) -> jax.Array:
 
 def matmul_f32(
     x: Float[Array, "*b d"], kernel: Float[Array, "d n"] | Float[Array, " d"]
-) -> Float[Array, "*b n"] | Float[Array, "*b"]:
+) -> Float[jax.Array, "*b n"] | Float[jax.Array, "*b"]:
     """The matrix product in full float32, on GPUs and TPUs too.
 
     Args:
@@ -186,8 +187,7 @@ def project_in(
       B: Input projection, ``(n, d)``.
     """
     # Two real products cost half of a complex one.
-    re, im = (matmul_f32(x, part.T) for part in (jnp.real(B), jnp.imag(B)))
-    return jax.lax.complex(re, im)
+    return parts.join(tuple(matmul_f32(x, part.T) for part in parts.split(B)))
 
 
 def read_out(
@@ -200,7 +200,8 @@ def read_out(
       w: Weights of the modes, ``(o, n)`` or ``(n,)``.
     """
     # Two real products: the imaginary part of the sum is never computed.
-    y = matmul_f32(jnp.real(h), jnp.real(w).T)
-    if jnp.iscomplexobj(w):
-        y -= matmul_f32(jnp.imag(h), jnp.imag(w).T)
-    return y
+    re, *im = (
+        matmul_f32(part, weights.T)
+        for part, weights in zip(parts.split(h), parts.split(w), strict=False)
+    )
+    return re - im[0] if im else re

@@ -7,7 +7,7 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import plan, scan, shift
+from ssm_jax.kernels import parts, plan, scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.kernels.fft import fft_solver
@@ -109,33 +109,61 @@ def _solve(a, b, h0, reset, *, reverse, method):
     if reset_in_scan_order is not None and reverse:
         # The last step of a segment does not depend on the step evaluated before it.
         reset_in_scan_order = shift.shift_left(reset_in_scan_order[..., None])[..., 0]
+    # Kernels in Pallas work on real and imaginary parts, all else on one array.
+    split = parts.split if method == "pallas" else _one_part
+    invariant = is_time_invariant(a)
+    a_parts, b = () if invariant else split(a), split(b)
     if h0 is not None:
-        h0 = jnp.asarray(h0, dtype)
-        b = _add_initial_state(a, b, h0, reset_in_scan_order, reverse)
+        first = -1 if reverse else 0
+
+        def at_first(values):
+            return parts.join(tuple(part[..., first, :] for part in values))
+
+        h_first = _first_state(
+            a if invariant else at_first(a_parts),
+            at_first(b),
+            jnp.asarray(h0, dtype),
+            None
+            if reset_in_scan_order is None
+            else reset_in_scan_order[..., first, None],
+        )
+        b = tuple(
+            part.at[..., first, :].set(value)
+            for part, value in zip(b, split(h_first), strict=True)
+        )
     # `custom_linear_solve` derives derivatives of every order from the linear system of
     # the states, `h - a * shift_right(h) = b`. Its transpose is a recurrence in the
     # other direction whose decay at step t is that of step t + 1 (t - 1 if reversed).
     # The solvers need no gradient in `a`, which `system` provides.
-    fixed = jax.lax.stop_gradient(a)
+    fixed, fixed_parts = jax.lax.stop_gradient((a, a_parts))
+    decay = TimeInvariantDecay.from_value(fixed) if invariant else fixed_parts
     shift_previous, shift_next = shift.shift_right, shift.shift_left
     if reverse:
         shift_previous, shift_next = shift_next, shift_previous
     reset_transposed = reset_in_scan_order
-    if reset_transposed is not None:
+    if reset_transposed is not None and (invariant or method != "pallas"):
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
-    solver = solver_transposed = _solver(fixed, b.shape[-2], method)
-    if method == "pallas" and not is_time_invariant(a):
-        # Its kernel shifts neither the decays nor the resets of the adjoint in memory.
-        solver_transposed = _pallas_solver(InputDependentDecay(fixed), adjoint=True)
-        reset_transposed = reset_in_scan_order
-    elif not is_time_invariant(a):
-        solver_transposed = _solver(shift_next(fixed), b.shape[-2], method)
+    if method == "pallas":
+        # The adjoint of its kernel does not shift decays, nor their resets, in memory.
+        solver, solver_transposed = _pallas_solvers(decay)
+    else:
+        length = b[0].shape[-2]
+        solver = solver_transposed = _solver(decay, length, method)
+        if not invariant:
+            shifted = tuple(shift_next(part) for part in fixed_parts)
+            solver_transposed = _solver(shifted, length, method)
 
     def system(h):
-        numbers = _to_numbers(a, reset_in_scan_order, h.dtype)
+        numbers = split(_to_numbers(a)) if invariant else a_parts
+        if reset_in_scan_order is not None:
+            numbers = parts.zero_unless(~reset_in_scan_order[..., None], numbers)
         # Broadcast here, the gradient of a time-invariant decay is one sum over batch
         # and steps. XLA stores no array of this shape.
-        return h - jnp.broadcast_to(numbers, h.shape) * shift_previous(h, reset=reset)
+        numbers = tuple(
+            jnp.broadcast_to(part.astype(h[0].dtype), h[0].shape) for part in numbers
+        )
+        previous = tuple(shift_previous(part, reset=reset) for part in h)
+        return tuple(map(jnp.subtract, h, parts.multiply(numbers, previous)))
 
     def solve(_, b):
         return solver(b, reset_in_scan_order, reverse)
@@ -144,29 +172,35 @@ def _solve(a, b, h0, reset, *, reverse, method):
         return solver_transposed(g, reset_transposed, not reverse)
 
     h = jax.lax.custom_linear_solve(system, b, solve, solve_transposed)
-    return h, h[..., 0 if reverse else -1, :]
+    last = tuple(part[..., 0 if reverse else -1, :] for part in h)
+    return parts.join(h), parts.join(last)
 
 
-def _solver(a, length, method) -> scan.Solver:
-    """Returns the solver of a method, from a zero state."""
-    invariant = is_time_invariant(a)
-    decay = TimeInvariantDecay.from_value(a) if invariant else InputDependentDecay(a)
+def _one_part(x):
+    return (x,)
+
+
+def _solver(decay, length, method):
+    """Returns the solver of a method, from a zero state, of arrays of one part."""
+    if not isinstance(decay, TimeInvariantDecay):
+        decay = InputDependentDecay(*decay)
     if method == "sequential":
-        return scan.sequential(decay)
-    if method == "associative":
-        return scan.associative(decay)
-    if method == "pallas":
-        return _pallas_solver(decay)
-    if method == "chunked" or isinstance(decay, InputDependentDecay):
-        return scan.chunked(decay, length)
-    return _fft_or_sequential(decay, length)
+        solver = scan.sequential(decay)
+    elif method == "associative":
+        solver = scan.associative(decay)
+    elif method == "chunked" or isinstance(decay, InputDependentDecay):
+        solver = scan.chunked(decay, length)
+    else:
+        solver = _fft_or_sequential(decay, length)
+    return lambda b, *options: (solver(*b, *options),)
 
 
-def _pallas_solver(decay, *, adjoint=False) -> scan.Solver:
+def _pallas_solvers(decay):
+    """Returns the solver, from a zero state, and that of the adjoint."""
     # Imported where it is used: Pallas takes longer to import than all kernels.
     from ssm_jax.kernels import pallas
 
-    return pallas.solver(decay, adjoint=adjoint)
+    return pallas.solver(decay), pallas.solver(decay, adjoint=True)
 
 
 def _fft_or_sequential(decay, length) -> scan.Solver:
@@ -184,36 +218,30 @@ def _fft_or_sequential(decay, length) -> scan.Solver:
     return solve
 
 
-def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
-    """Adds ``a h0`` to the input of the first step, so that solvers start from zero."""
-    first = -1 if reverse else 0
-    if reset_in_scan_order is not None:
-        h0 = jnp.where(reset_in_scan_order[..., first, None], 0, h0)
+def _first_state(a, b, h0, reset):
+    """Returns ``a h0 + b`` of the first step, so that solvers start from zero."""
+    if reset is not None:
+        h0 = jnp.where(reset, 0, h0)
     if not isinstance(a, LogDecay):
-        a_first = _to_numbers(a, reset_in_scan_order, b.dtype)
-        a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
-        return b.at[..., first, :].add(promoted_like(a_first, h0) * h0)
+        a = promoted_like(a, h0)
+        return b + (a if reset is None else jnp.where(reset, 0, a)) * h0
     # In token-by-token decoding every step is a first step, and the rounding error of
     # the decay would accumulate. It has no gradient of its own.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
     hi = promoted_like(decay_powers(a, jnp.ones((), jnp.int32)), h0)
     lo = promoted_like(lo, h0)
-    return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
+    return hi * h0 + (lo * h0 + b)
 
 
-def _to_numbers(a, reset_in_scan_order, dtype):
-    """Converts the decay to ``(n,)``, or ``(*b, l, n)`` if it depends on the step."""
-    if isinstance(a, LogDecay):
-        modulus = jnp.exp(a.log_abs)
-        if a.phase is None:
-            a = modulus
-        else:
-            phase = a.phase if a.phase_lo is None else a.phase + a.phase_lo
-            a = jax.lax.complex(modulus * jnp.cos(phase), modulus * jnp.sin(phase))
-    a = a.astype(dtype) if jnp.iscomplexobj(jnp.zeros((), dtype)) else a
-    if reset_in_scan_order is None:
+def _to_numbers(a):
+    """Returns a time-invariant decay as numbers, ``(n,)``."""
+    if not isinstance(a, LogDecay):
         return a
-    return jnp.where(reset_in_scan_order[..., None], 0, a)
+    modulus = jnp.exp(a.log_abs)
+    if a.phase is None:
+        return modulus
+    phase = a.phase if a.phase_lo is None else a.phase + a.phase_lo
+    return jax.lax.complex(modulus * jnp.cos(phase), modulus * jnp.sin(phase))
 
 
 def _resolve(method, a, b, reset):

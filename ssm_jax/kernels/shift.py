@@ -1,18 +1,20 @@
 """Shifts of a sequence by one step, with resets at segment boundaries."""
 
+import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.types import Array, Shaped, Steps
 
 Sequence = Shaped[Array, "*b l n"]
+Shifted = Shaped[jax.Array, "*b l n"]
 
 
 def shift_right(
     values: Sequence,
     first: Shaped[Array, "*b n"] | None = None,
     reset: Steps | None = None,
-) -> Sequence:
+) -> Shifted:
     """Returns at each step the value of the previous step.
 
     Args:
@@ -34,7 +36,7 @@ def shift_right(
     return shifted if reset is None else jnp.where(reset[..., None], 0, shifted)
 
 
-def shift_left(values: Sequence, reset: Steps | None = None) -> Sequence:
+def shift_left(values: Sequence, reset: Steps | None = None) -> Shifted:
     """Returns at each step the value of the next step, and zeros at the last step.
 
     Args:

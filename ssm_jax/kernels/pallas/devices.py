@@ -18,14 +18,14 @@ def on_each_device(
     Args:
       function: ``(shared, *rows)`` to a tree of arrays ``(*b, ...)``.
       shared: Arrays that all rows share.
-      rows: An array, ``(*b, l, n)``, and trees of arrays ``(*b, ...)``.
+      rows: Trees of arrays ``(*b, ...)``; the first leaf is ``(*b, l, n)``.
 
     Returns:
       The result for all rows. Only its batch axes are sharded.
     """
     if not any(map(is_sharded, jax.tree.leaves((shared, rows)))):
         return function(shared, *rows)
-    first = rows[0]
+    first = jax.tree.leaves(rows)[0]
     batch = range(first.ndim - 2)
     shared = jax.tree.map(lambda v: reshard(v, first, [None] * v.ndim), shared)
     rows = jax.tree.map(

@@ -1,85 +1,88 @@
 """``h_t = a_t h_{t-1} + b_t`` by the kernel of the platform that is compiled for."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels import parts
 from ssm_jax.kernels.pallas.devices import on_each_device
+from ssm_jax.kernels.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.scan import Decay, InputDependentDecay, Solver
+from ssm_jax.kernels.scan import TimeInvariantDecay
+from ssm_jax.types import Steps
+
+Solver = Callable[[Parts, Steps | None, bool], Parts]
+"""A `ssm_jax.kernels.scan.Solver` of inputs and states in parts."""
 
 
-def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
+def solver(decay: Parts | TimeInvariantDecay, *, adjoint: bool = False) -> Solver:
     """Returns a solver by the kernel of `target_platform`.
 
     Args:
-      decay: The decay.
-      adjoint: For an input-dependent decay, solve ``h_t = a_{t-1} h_{t-1} + b_t``, with
-        ``a_{t+1} h_{t+1}`` in reverse order. The adjoint of a recurrence has this form;
-        its decays and resets need not be shifted in memory.
+      decay: The decay; the parts of one that depends on the input.
+      adjoint: Whether to solve with the conjugate of the decay. If it depends on the
+        input, also that of the step before: ``h_t = a_{t-1}* h_{t-1} + b_t``, with
+        ``a_{t+1}* h_{t+1}`` in reverse order. The adjoint of a recurrence has this
+        form; its decays and resets need not be shifted in memory.
 
     Raises:
       ValueError: There is no kernel for this GPU or this version of JAX.
     """
     kernel = _kernel()
 
-    def flatten_batch(values):
-        """Reshapes ``(*b, l, n)`` to ``(b, l, n)``."""
-        return values.reshape(-1, *values.shape[-2:])
+    def solve(b, reset_in_scan_order, reverse):
+        reset = reset_in_scan_order
+        reset = None if reset is None else jnp.broadcast_to(reset, b[0].shape[:-1])
+        options = {"reverse": reverse, "adjoint": adjoint}
+        if isinstance(decay, TimeInvariantDecay):
+            evaluate = partial(_time_invariant, kernel, **options)
+            return on_each_device(evaluate, decay, (b, reset))
+        evaluate = partial(_input_dependent, kernel, **options)
+        return on_each_device(evaluate, (), (b, decay, reset))
 
-    if isinstance(decay, InputDependentDecay):
-
-        def input_dependent(_, b, a, reset_in_scan_order, reverse):
-            if reset_in_scan_order is not None:
-                a = jnp.where(reset_in_scan_order[..., None], 0, a)
-            a = flatten_batch(a)
-            h = kernel.input_dependent(
-                parts.split(a),
-                parts.split(flatten_batch(b)),
-                reverse=reverse,
-                adjoint=adjoint,
-                has_resets=reset_in_scan_order is not None,
-            )
-            return parts.join(h).reshape(b.shape)
-
-        def solve_input_dependent(b, reset_in_scan_order, reverse):
-            a = jnp.broadcast_to(decay.a, b.shape)
-            reset = _broadcast_reset(reset_in_scan_order, b)
-            solve = partial(input_dependent, reverse=reverse)
-            return on_each_device(solve, (), (b, a, reset))
-
-        return solve_input_dependent
-
-    def time_invariant(decay, b, reset, reverse):
-        length = b.shape[-2]
-        steps = jnp.arange(1, kernel.block_length(length) + 1)
-        hi, lo = decay.two_float()
-        lo = jnp.zeros_like(hi) if lo is None else lo
-        if reset is not None:
-            reset = reset.reshape(-1, length)
-        h = kernel.time_invariant(
-            (parts.split(hi[None]), parts.split(lo[None])),
-            parts.split(decay.powers_of(steps)),
-            parts.split(flatten_batch(b)),
-            reset,
-            reverse=reverse,
-        )
-        return parts.join(h).reshape(b.shape)
-
-    def solve_time_invariant(b, reset_in_scan_order, reverse):
-        solve = partial(time_invariant, reverse=reverse)
-        return on_each_device(
-            solve, decay, (b, _broadcast_reset(reset_in_scan_order, b))
-        )
-
-    return solve_time_invariant
+    return solve
 
 
-def _broadcast_reset(reset, b):
-    return None if reset is None else jnp.broadcast_to(reset, b.shape[:-1])
+def _input_dependent(kernel, _, b, a, reset, *, reverse, adjoint):
+    if reset is not None:
+        a = parts.zero_unless(~reset[..., None], a)
+    h = kernel.input_dependent(
+        _flatten_batch(a),
+        _flatten_batch(b),
+        reverse=reverse,
+        adjoint=adjoint,
+        has_resets=reset is not None,
+    )
+    return _with_shape_of(b, h)
+
+
+def _time_invariant(kernel, decay, b, reset, *, reverse, adjoint):
+    length = b[0].shape[-2]
+    steps = jnp.arange(1, kernel.block_length(length) + 1)
+    hi, lo = decay.two_float()
+    lo = jnp.zeros_like(hi) if lo is None else lo
+    numbers = hi[None], lo[None], decay.powers_of(steps)
+    hi, lo, powers = map(parts.split, numbers)
+    if adjoint:
+        hi, lo, powers = map(parts.conjugate, (hi, lo, powers))
+    if reset is not None:
+        reset = reset.reshape(-1, length)
+    h = kernel.time_invariant(
+        (hi, lo), powers, _flatten_batch(b), reset, reverse=reverse
+    )
+    return _with_shape_of(b, h)
+
+
+def _flatten_batch(values):
+    """Reshapes ``(*b, l, n)`` to ``(b, l, n)``."""
+    return tuple(part.reshape(-1, *part.shape[-2:]) for part in values)
+
+
+def _with_shape_of(b, h):
+    return tuple(part.reshape(b[0].shape) for part in h)
 
 
 def selective() -> Any:

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from ssm_jax.kernels import parts
 from ssm_jax.kernels.axes import match_varying_axes, pad_axis
-from ssm_jax.kernels.pallas import one_step, parts
-from ssm_jax.kernels.pallas.parts import Parts
+from ssm_jax.kernels.pallas import one_step
+from ssm_jax.kernels.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Bool
 

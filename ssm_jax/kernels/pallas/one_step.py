@@ -1,7 +1,7 @@
 """One step of a recurrence, which the kernels for GPUs and TPUs share."""
 
-from ssm_jax.kernels.pallas import parts
-from ssm_jax.kernels.pallas.parts import Parts
+from ssm_jax.kernels import parts
+from ssm_jax.kernels.parts import Parts
 
 
 def input_dependent(
@@ -12,7 +12,7 @@ def input_dependent(
     multiply = parts.multiply_carry if has_resets else parts.multiply
     if adjoint:
         h = parts.add(carry, b)
-        return multiply(h, a), h
+        return multiply(h, parts.conjugate(a)), h
     h = parts.add(multiply(carry, a), b)
     return h, h
 

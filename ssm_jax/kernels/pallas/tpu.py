@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from ssm_jax.kernels import parts
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.pallas import one_step, parts
+from ssm_jax.kernels.pallas import one_step
 from ssm_jax.kernels.pallas.devices import shape_struct
-from ssm_jax.kernels.pallas.parts import Parts
+from ssm_jax.kernels.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Bool, PyTree
 
