@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import PositiveInt, check_fields
+from ssm_jax.kernels import parts
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import affine_f32, sigmoid
@@ -122,15 +123,13 @@ class DiagonalRNN(InputDependent):
         def form(inputs):
             z, entering = inputs[..., :n], inputs[..., n:]
             if self._is_complex:
-                decay = jax.lax.complex(jnp.cos(z), jnp.sin(z))
-                return decay, jax.lax.complex(entering[..., :n], entering[..., n:])
+                decay = parts.join((jnp.cos(z), jnp.sin(z)))
+                return decay, parts.join((entering[..., :n], entering[..., n:]))
             f = {"sigmoid": sigmoid, "tanh": jnp.tanh, "cosine": jnp.cos}
             return f[self.eigenvalues](z), entering
 
         def read(_, h):
-            if not self._is_complex:
-                return h
-            return jnp.concatenate([jnp.real(h), jnp.imag(h)], -1)
+            return jnp.concatenate(parts.split(h), -1)
 
         # The product of all steps at once, as it is small beside the states.
         inputs = affine_f32(x, params["kernel"], params["bias"])
