@@ -17,10 +17,10 @@ import json
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -55,6 +55,8 @@ class Claim(PartWithoutRuns):
       read_at: Length of the rows by which models are judged.
       read: Whether the accuracy is that of the last targets of rows, or of all.
       lengths: Lengths that are measured, with that of the training first.
+      measured: Fields of the task that are others when a model is measured than in
+        training, as the shortest word.
       learning_rates: Those that are tried.
       seeds: Number of seeds.
     """
@@ -68,6 +70,7 @@ class Claim(PartWithoutRuns):
     read_at: int
     lengths: tuple[int, ...]
     read: Literal["last_accuracy", "accuracy"] = "last_accuracy"
+    measured: Mapping[str, Any] = field(default_factory=dict)
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     seeds: int = 3
 
@@ -95,7 +98,8 @@ class Claim(PartWithoutRuns):
         config.training.seed = run["seed"]
         train(config, str(workdir))
         restored = restore(workdir)
-        measure = partial(accuracy_by_length, n_rows=N_ROWS)
+        task = dataclasses.replace(cast(Any, restored.task), **self.measured)
+        measure = partial(accuracy_by_length, task=task, n_rows=N_ROWS)
         (validation,) = measure(restored, [self.read_at], split="validation")
         with jax.enable_x64(True):
             wide = jax.tree.map(lambda x: x.astype(np.float64), restored.variables)

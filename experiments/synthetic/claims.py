@@ -17,6 +17,7 @@ from ssm_jax.cli import app
 _TRACKING = "synthetic/state_tracking:task={task},model={{model}}"
 _RECALL = "synthetic/recall:task={task},model={{model}}"
 _LENGTHS = (40, 80, 160, 640, 2560)  # Of the training, and longer.
+_WHOLE = {"shortest": None}  # Words as long as their rows; shorter ones in training.
 
 _CLAIMS = (
     Claim(
@@ -47,6 +48,7 @@ none of this.
         level=1 / 2,
         read_at=160,
         lengths=_LENGTHS,
+        measured=_WHOLE,
     ),
     Claim(
         "sum3",
@@ -69,6 +71,7 @@ modulus 1: real ones cannot follow it ([Grazzi and others,
         level=1 / 3,
         read_at=160,
         lengths=_LENGTHS,
+        measured=_WHOLE,
     ),
     Claim(
         "a5",
@@ -90,6 +93,30 @@ step.
         level=1 / 60,
         read_at=160,
         lengths=_LENGTHS,
+        measured=_WHOLE,
+    ),
+    Claim(
+        "horizon",
+        "How far parity is followed",
+        """\
+Longer words in training, a loss at each symbol in place of the last one, and a closed
+range of eigenvalues, which the cosine has and the hyperbolic tangent has not, each
+lengthen the words that are followed. Read at 16 times the usual length, which is four
+times the longer one.
+""",
+        _TRACKING.format(task="parity"),
+        {
+            "cosine,length=160": "solves",
+            "tanh,length=160": "solves",
+            "cosine": "less",
+            "tanh": "less",
+            "cosine,loss=last": "less",
+            "tanh,loss=last": "less",
+        },
+        level=1 / 2,
+        read_at=640,
+        lengths=(40, 160, 640, 2560),
+        measured=_WHOLE,
     ),
     Claim(
         "recall",

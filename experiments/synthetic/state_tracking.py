@@ -16,13 +16,16 @@ model        ``sigmoid``, ``tanh``, ``cosine`` or ``phase``, a `DiagonalRNN` wit
              ``mamba``; or ``gru``
 convolution  ``none`` (default), or ``before``: a block with a convolution of 4 steps
              before the recurrence
+length       symbols of the longest words in training, 40 by default
+loss         at ``each`` symbol (default), or at the ``last`` one of a word
 ===========  ===========================================================================
 
 One block of 32 channels with an MLP, trained on words of 2 to 40 symbols with a loss at
 each symbol, in about half a minute on one core. A model that tracks the state is right
 at the last symbol of words several times as long; one that has only fitted the lengths
-of training is not. The sizes are ours; the published settings are in the docstrings of
-the tasks.
+of training is not. ``--mode=lengths`` measures words of 2 symbols to each length, as in
+training; `experiments.synthetic.claims` those of each length. The sizes are ours; the
+published settings are in the docstrings of the tasks.
 """
 
 import dataclasses
@@ -31,6 +34,7 @@ from typing import Literal
 from experiments.synthetic import settings
 from ssm_jax import tasks
 from ssm_jax.config import Config, build, spec
+from ssm_jax.fields import PositiveInt
 from ssm_jax.layers import (
     MLP,
     ChannelMixing,
@@ -42,7 +46,7 @@ from ssm_jax.models import Block
 from ssm_jax.recurrences import DLR, GRU, DiagonalRNN, GatedDeltaRule
 from ssm_jax.variants import format_variant, parse_variant
 
-WORDS = {"length": 40, "shortest": 2}
+SHORTEST = 2  # Symbols of a word.
 D_MODEL, HEADS = 32, 2
 
 
@@ -66,12 +70,14 @@ class Variant:
     task: Literal["parity", "sum3", "sum5", "s3", "a5", "s5", "z60"]
     model: ModelName
     convolution: Literal["none", "before"] = "none"
+    length: PositiveInt = 40
+    loss: Literal["each", "last"] = "each"
 
 
 def get_config(variant: str = "task=parity,model=tanh") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
-    task = _task(choices.task)
+    task = _task(choices)
     task_spec = build(task, "config.task").spec
     block = Block(
         _layer(choices.model),
@@ -96,15 +102,20 @@ def get_config(variant: str = "task=parity,model=tanh") -> Config:
     )
 
 
-def _task(name: str) -> Config:
-    """The task of a name."""
-    if name == "parity":
-        return spec(tasks.Parity, **WORDS)
-    if name == "sum3":
-        return spec(tasks.ModularSums, modulus=3, moves=(0, 1, 2), **WORDS)
-    if name == "sum5":
-        return spec(tasks.ModularSums, modulus=5, moves=(-1, 0, 1), **WORDS)
-    return spec(tasks.GroupWords, group=name.upper(), **WORDS)
+def _task(choices: Variant) -> Config:
+    """The task of a variant."""
+    words = {
+        "length": choices.length,
+        "shortest": SHORTEST,
+        "last_only": choices.loss == "last",
+    }
+    if choices.task == "parity":
+        return spec(tasks.Parity, **words)
+    if choices.task == "sum3":
+        return spec(tasks.ModularSums, modulus=3, moves=(0, 1, 2), **words)
+    if choices.task == "sum5":
+        return spec(tasks.ModularSums, modulus=5, moves=(-1, 0, 1), **words)
+    return spec(tasks.GroupWords, group=choices.task.upper(), **words)
 
 
 def _layer(model: ModelName):

@@ -59,8 +59,8 @@ def linear_recurrence(
         exceeds 1 by so much that the FFT would lose precision, falls back to
         ``"sequential"`` at run time. ``"pallas"``: a kernel for TPUs, and with JAX 0.11
         for NVIDIA GPUs from Hopper on, which steps through the sequence within the
-        chip and reads and writes each array once; complex numbers are split into their
-        parts before and joined after it. On CPUs it is interpreted, for tests.
+        chip and reads and writes each array once; of complex numbers the real and the
+        imaginary parts. On CPUs it is interpreted, for tests.
         ``"auto"``: the result of `chosen_method`.
 
     Returns:
