@@ -203,11 +203,8 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
 
 def _blocks(choices, d, n_layers):
     """The fields of the model that say which blocks it has."""
-    if choices.model == "mamba":
-        layer = Mamba(SelectiveSSM(d_state=choices.d_state), n_layers=n_layers)
-        return {"block": Block(layer, norm="rms", prenorm=True)}
     if choices.model != "hybrid":
-        return {"block": _block(choices.model, d, n_layers)}
+        return {"block": _block(choices, d, n_layers)}
     attention = SlidingAttention(n_heads=HEADS, window=ATTENDED, n_kv_heads=1)
     blocks = tuple(
         Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
@@ -217,10 +214,13 @@ def _blocks(choices, d, n_layers):
     return {"block": blocks, "pattern": "aab" if n_layers > 2 else "ab"}
 
 
-def _block(model, d, n_layers):
+def _block(choices, d, n_layers):
     """A block of width ``d``: a layer over time and, except for Mamba, an MLP."""
-    if model in ("mamba2", "gated_delta_net"):
-        return _matrix_block(model, d, n_layers)
+    if choices.model == "mamba":
+        layer = Mamba(SelectiveSSM(d_state=choices.d_state), n_layers=n_layers)
+        return Block(layer, norm="rms", prenorm=True)
+    if choices.model in ("mamba2", "gated_delta_net"):
+        return _matrix_block(choices.model, d, n_layers)
     mixing = ChannelMixing()
     s5 = S5(d_state=d, blocks=math.gcd(d, 32) // 2)
     layer = {
@@ -239,7 +239,7 @@ def _block(model, d, n_layers):
             ),
             mixing,
         ),
-    }[model]()
+    }[choices.model]()
     return Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
 
 
