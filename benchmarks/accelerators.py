@@ -50,6 +50,9 @@ _OF_LAYER = ", of a layer"
 CHANNELS, MODES = 128, (1, 2, 4, 64)
 """Width of DLR, whose convolutions have as many kernels, and modes of each."""
 
+AT_MOST = {"value": 1.1, "value and gradient": 1.2}
+"""Bytes of complex recurrences in Pallas over those of arguments and results."""
+
 CONVOLUTION_METHODS: tuple[Method, ...] = "fft", "chunked", "associative"
 
 
@@ -297,8 +300,9 @@ def pallas_rows(
       A row for each method of `programs`, with its gradient and without. ``ratio`` is
       the bytes that its kernels read and write over those of its arguments and results,
       each read or written once; complex ones are pairs of real arrays, as matrices
-      before and after a recurrence have them. Registers and spilled bytes of GPUs, VMEM
-      and instructions of TPUs are those of the largest kernel.
+      before and after a recurrence have them; ``at_most`` is what it should be of
+      these, or None. Registers and spilled bytes of GPUs, VMEM and instructions of TPUs
+      are those of the largest kernel.
     """
     with tempfile.TemporaryDirectory() as folder:
         if "pallas" in methods:
@@ -315,6 +319,8 @@ def pallas_rows(
                     inputs = _on_device(evaluation.arguments, device)
                     row = {"what": what, "pass": evaluation.name, "method": method}
                     row |= {"length": length}
+                    of_complex = what.endswith("complex")
+                    row |= {"at_most": AT_MOST[evaluation.name] if of_complex else None}
                     yield row | _compile_row(
                         evaluation.function,
                         inputs,
