@@ -192,15 +192,15 @@ that they predict for the first test images. Drawn by
         Grid(
             "Curves of 32 pixels",
             """\
-DLR and a model that sees the patch of 9 x 9 pixels around each pixel, and the masks
-that both predict for the first test images. The majority class has 0.32. Drawn by
-`python -m experiments.dlr.figures.segmentation`.
+DLR, DSS and a model that sees the patch of 9 x 9 pixels around each pixel, and the
+masks that DLR and the last predict for the first test images. The majority class has
+0.32. Drawn by `python -m experiments.dlr.figures.segmentation`.
 """,
             "dlr/pathfinder_segmentation:pixels=32,{row}{column}size=small",
             rows={"macro-F1 on Pathfinder-Segmentation, 32 pixels": ""},
-            columns={"DLR": "", "patch": "model=patch,"},
+            columns={"DLR": "", "DSS": "model=dss,", "patch": "model=patch,"},
             pictures={
-                "Images of 32 pixels, target and masks predicted by both": (
+                "Images of 32 pixels, target and masks predicted by DLR and patches": (
                     "dlr/segmentation_32.png"
                 ),
             },
