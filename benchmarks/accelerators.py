@@ -51,7 +51,7 @@ CHANNELS, MODES = 128, (1, 2, 4, 64)
 """Width of DLR, whose convolutions have as many kernels, and modes of each."""
 
 AT_MOST = {"value": 1.1, "value and gradient": 1.2}
-"""Bytes of complex recurrences in Pallas over those of arguments and results."""
+"""Bytes of `linear_recurrence` in Pallas over those of arguments and results."""
 
 CONVOLUTION_METHODS: tuple[Method, ...] = "fft", "chunked", "associative"
 
@@ -317,10 +317,13 @@ def pallas_rows(
                     recomputes=what == "selective",
                 ):
                     inputs = _on_device(evaluation.arguments, device)
-                    row = {"what": what, "pass": evaluation.name, "method": method}
-                    row |= {"length": length}
-                    of_complex = what.endswith("complex")
-                    row |= {"at_most": AT_MOST[evaluation.name] if of_complex else None}
+                    row = {
+                        "what": what,
+                        "pass": evaluation.name,
+                        "method": method,
+                        "length": length,
+                        "at_most": _at_most(what, evaluation.name, method),
+                    }
                     yield row | _compile_row(
                         evaluation.function,
                         inputs,
@@ -435,6 +438,11 @@ def _product_flops(jaxpr) -> int:
             times = math.prod(equation.params["grid_mapping"].grid)
         total += times * inner
     return total
+
+
+def _at_most(what, pass_name, method):
+    is_linear = what != "selective" and method == "pallas"
+    return AT_MOST[pass_name] if is_linear else None
 
 
 def _compile_row(function, arguments, min_bytes, platform, folder) -> Row:

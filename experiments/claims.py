@@ -8,8 +8,9 @@ A model is judged at the learning rate with the highest mean accuracy in the val
 split, by the accuracy in rows ``read_at`` steps long. It solves the task if it is right
 in at least 99 of 100 rows of the test split with every seed. It cannot, as far as these
 runs show, if with no seed it is more than .05 above the level of a prediction that
-tracks nothing. Its accuracy is less if it is below that of the first model of the claim
-by at least .05 and three standard errors over seeds.
+tracks nothing. Its accuracy is less if it is below that of the first model of the
+claim, or of one that the claim names, by at least .05 and three standard errors over
+seeds.
 """
 
 import dataclasses
@@ -49,14 +50,14 @@ class Claim(PartWithoutRuns):
       title: Title of the section.
       statement: What is claimed, and whose claim it is.
       experiment: Name of the experiments, with ``{model}``.
-      expected: What is expected of each model, by what its name contains. The others
-        are compared with the first one.
+      expected: What is expected of each model, by what its name contains.
       level: Accuracy of a prediction that tracks nothing.
       read_at: Length of the rows by which models are judged.
       read: Whether the accuracy is that of the last targets of rows, or of all.
-      lengths: Lengths that are measured, with that of the training first.
+      lengths: Lengths that are measured, from the shortest one of the training.
       measured: Fields of the task that are others when a model is measured than in
         training, as the shortest word.
+      beside: The model that a model is compared with, where it is not the first one.
       learning_rates: Those that are tried.
       seeds: Number of seeds.
     """
@@ -71,6 +72,7 @@ class Claim(PartWithoutRuns):
     lengths: tuple[int, ...]
     read: Literal["last_accuracy", "accuracy"] = "last_accuracy"
     measured: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     seeds: int = 3
 
@@ -130,10 +132,10 @@ class Claim(PartWithoutRuns):
             for model in self.expected
             if (found := [row for row in record["rows"] if row["model"] == model])
         }
-        reference = self._accuracies(rows_by_model.get(next(iter(self.expected)), []))
-        lines = [
-            self._line(model, rows, reference) for model, rows in rows_by_model.items()
-        ]
+        lines = []
+        for model, rows in rows_by_model.items():
+            other = rows_by_model.get(self.reference(model), [])
+            lines.append(self._line(model, rows, self._accuracies(other)))
         head = (
             "model",
             "expected",
@@ -164,9 +166,12 @@ class Claim(PartWithoutRuns):
             statistics.mean(row["accuracy"][str(length)] for row in rows)
             for length in self._shown()
         )
+        expected = self.expected[model]
+        if expected == "less" and self.beside:
+            expected = f"less than {self.reference(model)}"
         return (
             model,
-            self.expected[model],
+            expected,
             f"{rows[0]['learning_rate']:g}",
             ", ".join(f"{accuracy:.3f}" for accuracy in seeds),
             *(f"{mean:.3f}" for mean in means),
@@ -190,6 +195,10 @@ class Claim(PartWithoutRuns):
         rows = sorted(rows, key=lambda row: row["seed"])
         return [row["accuracy"][str(self.read_at)] for row in rows]
 
+    def reference(self, model: str) -> str:
+        """Returns the model that a model is compared with."""
+        return self.beside.get(model, next(iter(self.expected)))
+
     def verdict(
         self, accuracies: Sequence[float], reference: Sequence[float]
     ) -> Verdict:
@@ -197,7 +206,7 @@ class Claim(PartWithoutRuns):
 
         Args:
           accuracies: That of each seed at the best learning rate.
-          reference: Those of the first model of the claim.
+          reference: Those of the model that it is compared with.
         """
         if min(accuracies) >= SOLVED:
             return "solves"

@@ -101,13 +101,13 @@ step.
         """\
 Longer words in training, a loss at each symbol in place of the last one, and a closed
 range of eigenvalues, which the cosine has and the hyperbolic tangent has not, each
-lengthen the words that are followed. Read at 16 times the usual length, which is four
-times the longer one.
+lengthen the words that are followed. Read at 16 times the usual length of 40, which is
+four times the longer one.
 """,
         _TRACKING.format(task="parity"),
         {
             "cosine,length=160": "solves",
-            "tanh,length=160": "solves",
+            "tanh,length=160": "less",
             "cosine": "less",
             "tanh": "less",
             "cosine,loss=last": "less",
@@ -117,6 +117,11 @@ times the longer one.
         read_at=640,
         lengths=(40, 160, 640, 2560),
         measured=_WHOLE,
+        beside={
+            "tanh": "cosine",
+            "cosine,loss=last": "cosine",
+            "tanh,loss=last": "tanh",
+        },
     ),
     Claim(
         "recall",

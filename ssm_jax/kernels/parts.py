@@ -9,15 +9,15 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, primitives
 from jax.interpreters import ad, batching, mlir
 
 from ssm_jax.kernels.axes import match_varying_axes
-from ssm_jax.kernels.promotion import common_dtype
+from ssm_jax.kernels.sharding import reshard_like
 from ssm_jax.types import Array
 
 Parts = tuple[jax.Array, ...]
-"""A real array, ``(re,)``, or another one in parts, ``(re, im)``."""
+"""A complex array as ``(re, im)``, or a real one as ``(x,)``."""
 
 
 def split(x: Array) -> Parts:
@@ -44,26 +44,26 @@ def _linear_primitive(name, function, types, transpose):
 
 
 def _batch(primitive, values, axes):
-    size = max(
-        x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None
-    )
+    pairs = [*zip(values, axes, strict=True)]
+    like = next(jnp.moveaxis(x, axis, 0) for x, axis in pairs if axis is not None)
     values = [
-        jnp.broadcast_to(x, (size, *x.shape))
+        reshard_like(jnp.broadcast_to(x, like.shape), like)
         if axis is None
         else jnp.moveaxis(x, axis, 0)
-        for x, axis in zip(values, axes, strict=True)
+        for x, axis in pairs
     ]
     results = primitive.bind(*values)
     return results, [0] * len(results)
 
 
-def _split_type(x):
-    part = x.update(dtype=jnp.finfo(x.dtype).dtype)
+def _type_of_split(x):
+    part, _ = primitives.real_p.abstract_eval(x)
     return part, part
 
 
-def _join_type(re, _):
-    return (re.update(dtype=common_dtype(re.dtype, jnp.complex64)),)
+def _type_of_join(re, im):
+    whole, _ = primitives.complex_p.abstract_eval(re, im)
+    return (whole,)
 
 
 def _transpose_of_split(cotangents, _):
@@ -81,13 +81,13 @@ def _transpose_of_join(cotangents, *_):
 _split = _linear_primitive(
     "split_complex",
     lambda x: (jnp.real(x), jnp.imag(x)),
-    _split_type,
+    _type_of_split,
     _transpose_of_split,
 )
 _join = _linear_primitive(
     "join_complex",
     lambda re, im: (jax.lax.complex(re, im),),
-    _join_type,
+    _type_of_join,
     _transpose_of_join,
 )
 

@@ -104,7 +104,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
     width = jnp.finfo(dtype).dtype
     a = jax.tree.map(lambda leaf: jnp.asarray(leaf, common_dtype(width, leaf)), a)
     # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
-    a, b, reset = match_varying_axes(a, b, reset)
+    a, b, h0, reset = match_varying_axes(a, b, h0, reset)
     reset_in_scan_order = reset
     if reset_in_scan_order is not None and reverse:
         # The last step of a segment does not depend on the step evaluated before it.
@@ -112,7 +112,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
     # Kernels in Pallas work on real and imaginary parts, all else on one array.
     split = parts.split if method == "pallas" else _one_part
     invariant = is_time_invariant(a)
-    a_parts, b = () if invariant else split(a), split(b)
+    numbers, b = split(_to_numbers(a) if invariant else a), split(b)
     if h0 is not None:
         first = -1 if reverse else 0
 
@@ -120,7 +120,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
             return parts.join(tuple(part[..., first, :] for part in values))
 
         h_first = _first_state(
-            a if invariant else at_first(a_parts),
+            a if invariant else at_first(numbers),
             at_first(b),
             jnp.asarray(h0, dtype),
             None
@@ -135,8 +135,8 @@ def _solve(a, b, h0, reset, *, reverse, method):
     # the states, `h - a * shift_right(h) = b`. Its transpose is a recurrence in the
     # other direction whose decay at step t is that of step t + 1 (t - 1 if reversed).
     # The solvers need no gradient in `a`, which `system` provides.
-    fixed, fixed_parts = jax.lax.stop_gradient((a, a_parts))
-    decay = TimeInvariantDecay.from_value(fixed) if invariant else fixed_parts
+    fixed, fixed_numbers = jax.lax.stop_gradient((a, numbers))
+    decay = TimeInvariantDecay.from_value(fixed) if invariant else fixed_numbers
     shift_previous, shift_next = shift.shift_right, shift.shift_left
     if reverse:
         shift_previous, shift_next = shift_next, shift_previous
@@ -144,26 +144,26 @@ def _solve(a, b, h0, reset, *, reverse, method):
     if reset_transposed is not None and (invariant or method != "pallas"):
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
     if method == "pallas":
-        # The adjoint of its kernel does not shift decays, nor their resets, in memory.
+        # The adjoint of an input-dependent decay needs no shifted decays and resets.
         solver, solver_transposed = _pallas_solvers(decay)
     else:
         length = b[0].shape[-2]
         solver = solver_transposed = _solver(decay, length, method)
         if not invariant:
-            shifted = tuple(shift_next(part) for part in fixed_parts)
+            shifted = tuple(shift_next(part) for part in fixed_numbers)
             solver_transposed = _solver(shifted, length, method)
 
     def system(h):
-        numbers = split(_to_numbers(a)) if invariant else a_parts
+        factor = numbers
         if reset_in_scan_order is not None:
-            numbers = parts.zero_unless(~reset_in_scan_order[..., None], numbers)
+            factor = parts.zero_unless(~reset_in_scan_order[..., None], factor)
         # Broadcast here, the gradient of a time-invariant decay is one sum over batch
         # and steps. XLA stores no array of this shape.
-        numbers = tuple(
-            jnp.broadcast_to(part.astype(h[0].dtype), h[0].shape) for part in numbers
+        factor = tuple(
+            jnp.broadcast_to(part.astype(h[0].dtype), h[0].shape) for part in factor
         )
         previous = tuple(shift_previous(part, reset=reset) for part in h)
-        return tuple(map(jnp.subtract, h, parts.multiply(numbers, previous)))
+        return tuple(map(jnp.subtract, h, parts.multiply(factor, previous)))
 
     def solve(_, b):
         return solver(b, reset_in_scan_order, reverse)
@@ -181,7 +181,7 @@ def _one_part(x):
 
 
 def _solver(decay, length, method):
-    """Returns the solver of a method, from a zero state, of arrays of one part."""
+    """Returns the solver of a method, from a zero state; arrays have one part."""
     if not isinstance(decay, TimeInvariantDecay):
         decay = InputDependentDecay(*decay)
     if method == "sequential":

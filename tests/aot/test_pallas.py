@@ -47,9 +47,10 @@ def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path)
     }
     for decay in ("input-dependent", "time-invariant"):
         for numbers in ("real", "complex"):
-            what = f"{decay}, {numbers}"
-            assert rows[what, "value"]["ratio"] < 1.1
-            assert rows[what, "value and gradient"]["ratio"] < 1.21
+            for evaluation in ("value", "value and gradient"):
+                row = rows[f"{decay}, {numbers}", evaluation]
+                # The powers of a decay, and parts of its gradient's sum, are added.
+                assert row["ratio"] < row["at_most"] + 0.005
     assert rows["selective", "value"]["ratio"] < 1.3
     assert rows["selective", "value and gradient"]["ratio"] < 1.3
     # Of GPUs; None of TPUs.

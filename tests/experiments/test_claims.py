@@ -10,6 +10,7 @@ from experiments.claims import Claim, at_best_rate, run_claim
 from experiments.records import experiment_config
 from experiments.synthetic.claims import CLAIMS
 from ssm_jax.config import build
+from ssm_jax.evaluation import accuracy_by_length
 
 TINY = Claim(
     "tiny",
@@ -20,6 +21,7 @@ TINY = Claim(
     level=0.5,
     read_at=12,
     lengths=(6, 12),
+    measured={"shortest": None},
     learning_rates=(1e-3, 1e-2),
     seeds=2,
 )
@@ -42,7 +44,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_models_are_experiments_and_lengths_begin_with_that_of_the_training(name):
+def test_models_are_experiments_and_lengths_hold_that_of_the_training(name):
     claim = CLAIMS[name]
     for model in claim.expected:
         config = experiment_config(claim.experiment.format(model=model))
@@ -50,9 +52,24 @@ def test_models_are_experiments_and_lengths_begin_with_that_of_the_training(name
         assert task.length in claim.lengths
         assert dataclasses.replace(task, **claim.measured).length == task.length
     assert claim.read_at in claim.lengths
+    assert {claim.reference(model) for model in claim.expected} <= {*claim.expected}
+    assert {*claim.beside} <= {*claim.expected}
     assert next(iter(claim.expected.values())) == "solves"
     assert {run["seed"] for run in claim.runs()} == {0, 1, 2}
     assert len({run["learning_rate"] for run in claim.runs()}) >= 3
+
+
+@pytest.mark.full
+def test_words_that_are_measured_fill_their_rows(tmp_path, short, monkeypatch):
+    words = []
+
+    def measure(restored, lengths, *, task, **options):
+        words.append((restored.task.shortest, task.shortest))
+        return accuracy_by_length(restored, lengths, task=task, **options)
+
+    monkeypatch.setattr(claims, "accuracy_by_length", measure)
+    TINY.measure(next(TINY.runs()), tmp_path / "run")
+    assert set(words) == {(2, None)}
 
 
 @pytest.mark.full

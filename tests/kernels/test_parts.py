@@ -75,6 +75,30 @@ def test_sharded_parts_are_those_of_one_device(kind):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("axes", [(None, 0), (0, None)])
+def test_one_of_sharded_parts_may_be_mapped(axes):
+    mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Explicit,))
+
+    def gradients(join, re, im):
+        def loss(re, im):
+            return jnp.sum(jnp.abs(jax.vmap(join, axes)(re, im)) ** 2)
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1)))(re, im)
+
+    with jax.set_mesh(mesh):
+        sharding = NamedSharding(mesh, PartitionSpec("rows"))
+        values = [
+            Z[0, 0].real if axis is None else jax.device_put(Z[:, 0].imag, sharding)
+            for axis in axes
+        ]
+        expected = gradients(jax.lax.complex, *values)
+        found = gradients(lambda *values: parts.join(values), *values)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+        assert jax.typeof(x) == jax.typeof(y)
+
+
+@pytest.mark.full
 def test_a_part_may_be_equal_on_all_devices():
     mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,))
     spec = PartitionSpec("rows")
