@@ -257,7 +257,9 @@ def test_lost_process_ends_the_other_in_time(tmp_path, lost, number):
     # By the error of a collective, or by JAX as it misses the other's heartbeats.
     assert ended[1 - lost].status in (2, -signal.SIGABRT)
     printed = ended[1 - lost].text.splitlines()
-    assert "the same command continues" in printed[-1]
+    # What Gloo prints to a file may come at the end of its process.
+    ours = [line for line in printed if not line.startswith("[Gloo]")]
+    assert "the same command continues" in ours[-1]
     # Neither errors of JAX nor its stack.
     assert not [line for line in printed if re.match(r"[WEF]\d{4} | +@ |\*\*\*", line)]
 
