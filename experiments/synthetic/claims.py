@@ -56,8 +56,7 @@ none of this.
         """\
 A state that returns after three equal moves needs complex eigenvalues of the input, of
 modulus 1: real ones cannot follow it ([Grazzi and others,
-2024](https://arxiv.org/abs/2411.12537)), nor can a clock. Measured in words of 2
-symbols to the length that is named.
+2024](https://arxiv.org/abs/2411.12537)), nor can a clock.
 """,
         _TRACKING.format(task="sum3"),
         {
@@ -72,6 +71,7 @@ symbols to the length that is named.
         level=1 / 3,
         read_at=160,
         lengths=_LENGTHS,
+        measured=_WHOLE,
     ),
     Claim(
         "a5",
@@ -80,7 +80,7 @@ symbols to the length that is named.
 Products whose order matters need more than a diagonal: no diagonal recurrence follows
 words of A5, and a nonlinear one does ([Merrill and others,
 2024](https://arxiv.org/abs/2404.08819)). Nor does the delta rule with one reflection a
-step. Measured in words of 2 symbols to the length that is named.
+step.
 """,
         _TRACKING.format(task="a5"),
         {
@@ -93,6 +93,7 @@ step. Measured in words of 2 symbols to the length that is named.
         level=1 / 60,
         read_at=160,
         lengths=_LENGTHS,
+        measured=_WHOLE,
     ),
     Claim(
         "horizon",

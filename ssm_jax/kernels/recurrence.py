@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import get_args
+from typing import cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -172,6 +172,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
         return solver_transposed(g, reset_transposed, not reverse)
 
     h = jax.lax.custom_linear_solve(system, b, solve, solve_transposed)
+    h = cast(parts.Parts, h)  # Pyright infers `NoReturn` from JAX 0.12.
     last = tuple(part[..., 0 if reverse else -1, :] for part in h)
     return parts.join(h), parts.join(last)
 
