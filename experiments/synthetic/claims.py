@@ -80,15 +80,36 @@ modulus 1: real ones cannot follow it ([Grazzi and others,
 Products whose order matters need more than a diagonal: no diagonal recurrence follows
 words of A5, and a nonlinear one does ([Merrill and others,
 2024](https://arxiv.org/abs/2404.08819)). Nor does the delta rule with one reflection a
-step.
+step. Words are of two elements that generate the group.
 """,
-        _TRACKING.format(task="a5"),
+        _TRACKING.format(task="a5,elements=two"),
         {
             "gru": "solves",
             "phase": "cannot",
             "phase,convolution=before": "cannot",
             "cosine": "cannot",
             "delta": "cannot",
+        },
+        level=1 / 60,
+        read_at=160,
+        lengths=_LENGTHS,
+        measured=_WHOLE,
+    ),
+    Claim(
+        "a4xz5",
+        "Words of A4 x Z5",
+        """\
+This group is solvable, so that a fixed number of layers could follow its words; its
+order matters, so that one diagonal layer does not ([Merrill and others,
+2024](https://arxiv.org/abs/2404.08819)). Words are of two elements that generate the
+group. A prediction that counts them, and knows no order, is right in 1/4 of long words.
+""",
+        _TRACKING.format(task="a4xz5,elements=two"),
+        {
+            "gru": "solves",
+            "phase": "less",
+            "cosine": "less",
+            "delta": "less",
         },
         level=1 / 60,
         read_at=160,

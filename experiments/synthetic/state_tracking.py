@@ -8,7 +8,10 @@ r"""State tracking by recurrences of several ranges of eigenvalues.
 variant      description
 ===========  ===========================================================================
 task         ``parity``; ``sum3`` and ``sum5``, sums modulo 3 of 0, 1 and 2 and modulo 5
-             of -1, 0 and 1; ``s3``, ``a5``, ``s5`` and ``z60``, words of these groups
+             of -1, 0 and 1; ``z60``, ``s3``, ``a4xz5``, ``a5`` and ``s5``, words of
+             these groups
+elements     of which words of groups are made: ``all`` (default), or ``two`` that
+             generate the group
 model        ``sigmoid``, ``tanh``, ``cosine`` or ``phase``, a `DiagonalRNN` with these
              eigenvalues, in (0, 1), (-1, 1), [-1, 1] and of modulus 1; ``clock``, DLR
              with eigenvalues of modulus 1, which do not depend on the input; ``delta``,
@@ -21,7 +24,8 @@ loss         at ``each`` symbol (default), or at the ``last`` one of a word
 ===========  ===========================================================================
 
 One block of 32 channels with an MLP, trained on words of 2 to 40 symbols with a loss at
-each symbol, in about half a minute on one core. A model that tracks the state is right
+each symbol, in about half a minute on one core, or for words of groups one to two. A
+model that tracks the state is right
 at the last symbol of words several times as long; one that has only fitted the lengths
 of training is not. ``--mode=lengths`` measures words of 2 symbols to each length, as in
 training; `experiments.synthetic.claims` those of each length. The sizes are ours; the
@@ -47,7 +51,16 @@ from ssm_jax.recurrences import DLR, GRU, DiagonalRNN, GatedDeltaRule
 from ssm_jax.variants import format_variant, parse_variant
 
 SHORTEST = 2  # Symbols of a word.
+STEPS_OF_GROUPS = 6_000
 D_MODEL, HEADS = 32, 2
+# The name of each group, and two elements that generate it.
+_GROUPS = {
+    "z60": ("Z60", 1, 59),
+    "s3": ("S3", 2, 3),
+    "a4xz5": ("A4xZ5", 5, 16),
+    "a5": ("A5", 15, 16),
+    "s5": ("S5", 24, 33),
+}
 
 
 ModelName = Literal[
@@ -67,16 +80,26 @@ ModelName = Literal[
 class Variant:
     """Choices of the variant."""
 
-    task: Literal["parity", "sum3", "sum5", "s3", "a5", "s5", "z60"]
+    task: Literal["parity", "sum3", "sum5", "z60", "s3", "a4xz5", "a5", "s5"]
     model: ModelName
+    elements: Literal["all", "two"] = "all"
     convolution: Literal["none", "before"] = "none"
     length: PositiveInt = 40
     loss: Literal["each", "last"] = "each"
 
 
 def get_config(variant: str = "task=parity,model=tanh") -> Config:
-    """Returns the config of a variant."""
+    """Returns the config of a variant.
+
+    Raises:
+      ValueError: Two elements are chosen for a task that is not words of a group.
+    """
     choices = parse_variant(variant, Variant)
+    if choices.elements == "two" and choices.task not in _GROUPS:
+        raise ValueError(
+            f"`variant: elements` must be left out for {choices.task}, got two; it is "
+            "of words of groups, such as task=a5."
+        )
     task = _task(choices)
     task_spec = build(task, "config.task").spec
     block = Block(
@@ -94,7 +117,7 @@ def get_config(variant: str = "task=parity,model=tanh") -> Config:
         n_blocks=1,
         is_convolved=choices.convolution == "before",
         l_output=None,
-        steps=2_000,
+        steps=STEPS_OF_GROUPS if choices.task in _GROUPS else 2_000,
         batch_size=32,
         log_every=200,
         warmup_steps=50,
@@ -115,7 +138,9 @@ def _task(choices: Variant) -> Config:
         return spec(tasks.ModularSums, modulus=3, moves=(0, 1, 2), **words)
     if choices.task == "sum5":
         return spec(tasks.ModularSums, modulus=5, moves=(-1, 0, 1), **words)
-    return spec(tasks.GroupWords, group=choices.task.upper(), **words)
+    group, *two = _GROUPS[choices.task]
+    elements = tuple(two) if choices.elements == "two" else None
+    return spec(tasks.GroupWords, group=group, elements=elements, **words)
 
 
 def _layer(model: ModelName):

@@ -167,6 +167,7 @@ VARIANTS = {
     state_tracking: (
         *(f"task=parity,model={m}" for m in get_args(state_tracking.ModelName)),
         *(f"task={name},model=tanh" for name in ("sum3", "sum5", "a5", "z60")),
+        "task=a4xz5,model=gru,elements=two",
         "task=s5,model=gru,convolution=before",
     ),
     language: (

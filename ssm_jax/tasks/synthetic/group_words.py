@@ -34,10 +34,14 @@ class GroupWords(state_tracking.StateTracking):
       bos: Whether a row begins with token 0, which changes no state and has no target.
       group: Name of the group: ``"S5"``, ``"A5"``, ``"Z60"``, ``"C2"``, or with an
         ``x``, such as ``"A4xZ5"``, a direct product.
+      elements: Numbers of the elements that words are made of, by the order of
+        `ssm_jax.tasks.synthetic.groups.product_table`; they generate the group. None:
+        all elements. Two generate A5, as (15, 16), of which 15 exchanges two pairs and
+        16 is a cycle of five; there is far less to learn than with all 60.
 
     Batch:
-      inputs: int32, ``(b, length)``: ``i + 1`` for element ``i``; 0 is padding and the
-        beginning.
+      inputs: int32, ``(b, length)``: ``i + 1`` for element ``i``, or element
+        ``elements[i]``; 0 is padding and the beginning.
       targets: int32, ``(b, length)``: the number of an element, in ``[0, n)``.
       loss_mask: bool, ``(b, length)``, true at each element, or at the last one.
       mask: bool, ``(b, length)``, false on padding, which is behind a word; None with
@@ -58,11 +62,14 @@ class GroupWords(state_tracking.StateTracking):
     =====================  =================  =======================================
 
     Their training loss counts the beginning and padding too, as targets of their own;
-    here these have none. A reduced setting is ``GroupWords(group="S3", length=40)``.
+    here these have none. Grazzi et al. have words of S5 of its swaps alone, too, which
+    are ``elements=(1, 2, 5, 6, 14, 21, 24, 54, 80, 105)``. A reduced setting is
+    ``GroupWords(group="S3", length=40)``.
 
     Raises:
       ValueError: A number is not positive, there is no such group or it has more than
-        1,000 elements, or the shortest word does not fit in ``length``.
+        1,000 elements, two elements are equal, or do not generate it, or the shortest
+        word does not fit in ``length``.
 
     Example:
       >>> task = GroupWords(group="S3", length=6)
@@ -81,23 +88,49 @@ class GroupWords(state_tracking.StateTracking):
 
     length: PositiveInt = 20
     group: str = "A5"
+    elements: tuple[int, ...] | None = None
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        groups.order(self.group)
+        order = groups.order(self.group)
+        if self.elements is None:
+            return
+        found = set(self.elements)
+        n_generated = 0
+        if len(found) == len(self.elements) and found <= set(range(order)):
+            n_generated = len(groups.generated(self.group, self.elements))
+        if n_generated < order:
+            raise ValueError(
+                f"`elements` must be different numbers in [0, {order}), of elements "
+                f"that generate {self.group}, got {self.elements}"
+                + (f", which generate {n_generated} elements" if n_generated else "")
+                + "; None is all elements."
+            )
 
     @property
     @override
     def n_symbols(self) -> int:
-        """The number of elements of the group."""
-        return groups.order(self.group)
+        """The number of elements that words are made of."""
+        return self.n_states if self.elements is None else len(self.elements)
 
     @property
     @override
     def n_states(self) -> int:
         """The number of elements of the group."""
         return groups.order(self.group)
+
+    @property
+    @override
+    def chance(self) -> float:
+        """Accuracy of a prediction that tracks nothing, as 1/60 for A5.
+
+        It knows the number of elements, and so the sign of a product of swaps. That is
+        of long words: after a few elements some products are more likely.
+        """
+        if self.elements is None:
+            return super().chance
+        return 1 / groups.coset_order(self.group, self.elements)
 
     @property
     def commutative_level(self) -> float:
@@ -112,4 +145,6 @@ class GroupWords(state_tracking.StateTracking):
 
     @override
     def states(self, words: np.ndarray) -> np.ndarray:
+        if self.elements is not None:
+            words = np.array(self.elements)[words]
         return groups.running_products(groups.product_table(self.group), words)

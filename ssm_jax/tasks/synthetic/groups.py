@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -93,12 +94,58 @@ def commutator_order(name: str) -> int:
     table = product_table(name)
     # Element 0 is the identity.
     inverse = np.argmin(table, axis=1)
-    found = np.unique(table[table, table[inverse][:, inverse]])
-    while True:
-        products = np.unique(table[found[:, None], found])
-        if len(products) == len(found):
-            return len(found)
+    return len(generated(name, np.unique(table[table, table[inverse][:, inverse]])))
+
+
+def generated(name: str, elements: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns the subgroup that elements of a group generate.
+
+    Args:
+      name: The group; see `product_table`.
+      elements: Numbers of its elements.
+
+    Returns:
+      The numbers of the elements that are products of these, sorted; int.
+
+    Raises:
+      ValueError: As for `order`.
+
+    Example:
+      >>> generated("Z60", [12, 20]).tolist()
+      [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56]
+    """
+    table = product_table(name)
+    # In a finite group, inverses are powers.
+    found = np.unique([0, *elements])
+    while len(products := np.unique(table[found[:, None], found])) > len(found):
         found = products
+    return found
+
+
+def coset_order(name: str, elements: Sequence[int]) -> int:
+    """Returns how many elements are products of long words of one length.
+
+    These are a coset of a normal subgroup, and each is equally likely: of swaps, which
+    are odd, an even number has an even permutation as its product.
+
+    Args:
+      name: The group; see `product_table`.
+      elements: Numbers of the elements that words are made of.
+
+    Raises:
+      ValueError: As for `order`.
+
+    Example:
+      >>> coset_order("S3", [1, 2, 5]), coset_order("S3", [1, 3])
+      (3, 6)
+    """
+    table = product_table(name)
+    inverse = np.argmin(table, axis=1)
+    differences = table[inverse[elements[0]], np.asarray(elements)]
+    conjugates = table[
+        table[inverse[:, None], differences], np.arange(len(table))[:, None]
+    ]
+    return len(generated(name, np.unique(conjugates)))
 
 
 def running_products(table: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -5,21 +5,23 @@ import pytest
 
 from ssm_jax.tasks import GroupWords
 from ssm_jax.tasks.synthetic import groups
+from tests.bad_inputs import refuses
 from tests.tasks.synthetic.solved import accuracy, assert_solved
 from tests.tasks.synthetic.test_groups import permutations, product
 
 GROUPS = ("S3", "A5", "S5", "A4xZ5", "Z60")
 
 
-def multiply(group):
+def multiply(group, symbols=None):
     elements = permutations(group)
     number = {element: i for i, element in enumerate(elements)}
+    symbols = range(len(elements)) if symbols is None else symbols
 
     def solve(row):
         found, state = {}, elements[0]
         for step, token in enumerate(row):
             if token != 0:
-                state = product(state, elements[token - 1])
+                state = product(state, elements[symbols[token - 1]])
                 found[step] = number[state]
         return found
 
@@ -29,6 +31,55 @@ def multiply(group):
 @pytest.mark.parametrize("group", GROUPS)
 def test_targets_are_running_products_of_permutations(group):
     assert_solved(GroupWords(group=group, length=21, bos=True), multiply(group), [2, 9])
+
+
+SWAPS = (1, 2, 5, 6, 14, 21, 24, 54, 80, 105)  # Of S5.
+
+
+@pytest.mark.parametrize(
+    "group, elements", [("A5", (16, 15)), ("S5", SWAPS), ("A4xZ5", (5, 16, 0))]
+)
+def test_words_are_of_the_elements_that_are_named(group, elements):
+    task = GroupWords(group=group, length=21, elements=elements)
+    assert task.spec.d_input == len(elements) + 1
+    assert task.spec.d_output == groups.order(group)
+    assert_solved(task, multiply(group, elements), [2, 9])
+
+
+def test_swaps_are_permutations_that_exchange_two_points():
+    moved = [
+        sum(i != j for i, j in enumerate(element)) for (element,) in permutations("S5")
+    ]
+    assert tuple(np.flatnonzero(np.array(moved) == 2)) == SWAPS
+
+
+@pytest.mark.parametrize(
+    "group, elements",
+    [("S5", SWAPS), ("S3", (1, 2)), ("S3", (1, 3)), ("A5", (15, 16)), ("Z60", (1, 7))],
+)
+def test_chance_is_that_of_the_products_of_one_length(group, elements):
+    """Sets of products of growing length, until they grow no more."""
+    task = GroupWords(group=group, elements=elements)
+    table = groups.product_table(group)
+    reached = {0}
+    for _ in range(100):
+        reached = {int(table[p, q]) for p in reached for q in elements}
+    assert task.chance == pytest.approx(1 / len(reached))
+
+
+@pytest.mark.parametrize(
+    "elements, received",
+    [
+        ((1, 1), "1, 1"),
+        ((0, 60), "0, 60"),
+        ((-1, 3), "-1, 3"),
+        ((0, 1), "which generate 3"),
+        ((), "which generate 1"),
+    ],
+)
+def test_elements_are_different_and_generate_the_group(elements, received):
+    with refuses("elements", received):
+        GroupWords(group="A5", elements=elements)
 
 
 def test_new_elements_multiply_from_the_right():
