@@ -35,6 +35,13 @@ def _equal_text(model):
     return _pattern(model, r"\d+", "carry", "size=tiny")
 
 
+def _equal_steps(model, state_init):
+    """The pattern of runs of small widths in equally many steps of 32 rows."""
+    return _pattern(
+        model, r"\d+", state_init, r"rows=32,size=tiny(,width=\d+)?,steps=800"
+    )
+
+
 def _small(model, length=r"\d+", state_init=r"\w+"):
     """The pattern of runs of the reduced size."""
     return _pattern(model, length, state_init, r"(rows=32,)?size=small")
@@ -80,7 +87,7 @@ PAPER = Paper(
             "Figure 5",
             "S5 and Mamba by length of training (no numbers printed)",
             _cells(("s5", "mamba"), _LENGTHS, ("carry",)),
-            reduced=(_equal_text("(s5|mamba)"),),
+            reduced=(_equal_text("(s5|mamba)"), _equal_steps("s5", "carry")),
             note=_CONTEXT,
         ),
         Table(
@@ -103,6 +110,7 @@ PAPER = Paper(
             "Figure 9",
             "S5 from zero states by size (no numbers printed)",
             _cells(("s5",), _LENGTHS[2:7], ("zero",), ("d192", "", "d768", "d1024")),
+            reduced=(_equal_steps("s5", "zero"),),
         ),
         Table(
             "Further settings",
@@ -124,11 +132,18 @@ validation split, which is measured four times in training, of each seed: at the
 step, and the worst after the first measurement. `rises` is the number of seeds whose
 perplexity is higher in one of the measurements than in the one before.
 """,
-            r".*learning_rate=.*",
+            _by_learning_rate("s5(_bounded)?", r"\w+", "(,state_penalty=.+)?"),
         ),
         Lengths(
             "Do carried states extend it?",
-            f"{_small('(s5|mamba|gru)')}|{_mamba_on_16()}|{_equal_text('(s5|mamba)')}",
+            "|".join(
+                (
+                    _small("(s5|mamba|gru)"),
+                    _mamba_on_16(),
+                    _equal_text("(s5|mamba)"),
+                    _equal_steps("s5", r"\w+"),
+                )
+            ),
             "longssm/lengths.png",
         ),
         StatePassing(),

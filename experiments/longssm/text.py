@@ -33,7 +33,10 @@ is that after the warmup. With ``--config.training.gradient_windows`` gradients 
 flow between batches.
 
 ``d_state``, ``learning_rate``, ``weight_decay`` and ``steps`` are for the question when
-a Mamba that was trained from zero states fails on longer windows.
+a Mamba that was trained from zero states fails on longer windows, and ``width``, the
+channels, with ``steps`` for the question whether wider models need longer windows:
+``rows=32,size=tiny,steps=800`` has equal steps for every length, and more text for
+longer windows.
 
 The paper states models, numbers of parameters and lengths, but no widths, vocabulary,
 learning rates or batch sizes; those here are ours. ``docs/papers/longssm.md`` has the
@@ -102,8 +105,8 @@ LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 class Variant:
     """Choices of the variant.
 
-    ``rows``: rows of a batch, None for equal tokens; ``learning_rate`` and ``steps``:
-    None for those of the size; ``d_state``: states of each channel of Mamba.
+    ``rows``: rows of a batch, None for equal tokens; ``learning_rate``, ``width`` and
+    ``steps``: None for those of the size; ``d_state``: states of each channel of Mamba.
     """
 
     model: Literal[
@@ -128,6 +131,7 @@ class Variant:
     state_penalty: NonNegativeFloat = 0.0
     d_state: PositiveInt = 16
     weight_decay: NonNegativeFloat = 0.05
+    width: PositiveInt | None = None
     steps: PositiveInt | None = None
 
 
@@ -145,6 +149,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         choices.size in ("small", "tiny"),
     )
     d_model, n_layers = SIZES[choices.size]
+    d_model = choices.width or d_model
     steps = {"small": 2_000, "tiny": TINY_STEPS}.get(choices.size, 20_000)
     tokens_of_batch = 2_048 if small else 32_768
     batch_size, n_validation = max(1, tokens_of_batch // length), 50
