@@ -8,6 +8,8 @@ variant   description
 ========  ============================================================================
 task      ``listops`` (paper: accuracy 0.605), ``text`` (0.867), ``retrieval`` (0.891),
           ``pathfinder`` (0.925) or ``pathx`` (0.945)
+model     ``dlr`` (default), or ``s4`` with its default sizes in its place, to compare
+          them at the reduced size
 size      ``full`` (default), or ``small``: 2 layers of 32 channels on shorter sequences
           or fewer examples, for two CPU cores
 ========  ============================================================================
@@ -24,7 +26,7 @@ import dataclasses
 from typing import Literal
 
 from experiments.dlr import classification
-from experiments.dlr.classification import Setting
+from experiments.dlr.classification import ModelName, Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.models import PairHead, PooledHead, TokenEncoder, VectorEncoder
 from ssm_jax.tasks import ImdbBytes, ListOps, Pathfinder, Retrieval
@@ -77,6 +79,7 @@ class Variant:
     """Choices of the variant."""
 
     task: TaskName
+    model: ModelName = "dlr"
     size: Literal["full", "small"] = "full"
 
 
@@ -114,4 +117,5 @@ def get_config(variant: str = "task=listops") -> Config:
         task=task,
         encoder=encoder,
         head=head,
+        model=choices.model,
     )

@@ -11,14 +11,17 @@ full batches.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
 from ml_collections import ConfigDict
 
 from ssm_jax.config import Config, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel
-from ssm_jax.recurrences import DLR
+from ssm_jax.recurrences import DLR, S4
 from ssm_jax.training import Optimizer, TrainConfig
+
+ModelName = Literal["dlr", "s4"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ def experiment(
     task: Config,
     encoder: Config,
     head: Config,
+    model: ModelName = "dlr",
 ) -> Config:
     """Returns the config of an experiment.
 
@@ -89,6 +93,7 @@ def experiment(
       task: Spec of the task.
       encoder: Spec of the encoder.
       head: Spec of the head.
+      model: The recurrence.
 
     Returns:
       The config.
@@ -101,13 +106,18 @@ def experiment(
         log_every=100,
         evaluate_every=steps_per_epoch,
     )
-    recurrence = spec(
-        DLR,
-        d_state=setting.d_state,
-        bidirectional=True,
-        dt_min=setting.dt_min,
-        dt_max=setting.dt_max,
-    )
+    if model == "dlr":
+        recurrence = spec(
+            DLR,
+            d_state=setting.d_state,
+            bidirectional=True,
+            dt_min=setting.dt_min,
+            dt_max=setting.dt_max,
+        )
+    else:
+        # As published: at most this rate for its decays, steps and input matrices.
+        multiplier = min(1.0, 1e-3 / setting.learning_rate)
+        recurrence = spec(S4, bidirectional=True, lr_multiplier=multiplier)
     mixing = spec(ChannelMixing, kind="glu", dropout=setting.dropout)
     layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
     return ConfigDict(

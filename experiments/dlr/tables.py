@@ -67,6 +67,8 @@ PAPER = Paper(
                 task=("listops", "text", "retrieval", "pathfinder", "pathx"),
             )
             + ("dlr/speech",),
+            reduced=(r"dlr/arena:.*size=small",),
+            references=(r"dlr/arena:task=\w+,size=small",),
         ),
         Table(
             "Table 5",

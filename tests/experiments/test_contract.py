@@ -120,7 +120,11 @@ VARIANTS = {
         "experts=1,size=small",
         "model=transformer,norm=post,size=small",
     ),
-    arena: (*arena.PAPER, *(f"{cell},size=small" for cell in arena.PAPER)),
+    arena: (
+        *arena.PAPER,
+        *(f"{cell},size=small" for cell in arena.PAPER),
+        "task=listops,model=s4,size=small",
+    ),
     speech: ("", "size=small"),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
@@ -316,7 +320,7 @@ STEPS = {
     ),
     pathx: ("small_change=true",),
     pg19: VARIANTS[pg19][-3:],
-    arena: ("task=retrieval", "task=pathfinder"),
+    arena: ("task=retrieval", "task=pathfinder", "task=text,model=s4"),
     speech: ("size=small",),
     listops_subtrees: ("size=small", "model=dss,size=small"),
     long_shift: (
