@@ -99,17 +99,17 @@ step. Words are of two elements that generate the group.
         "a4xz5",
         "Words of A4 x Z5",
         """\
-This group is solvable, so that a fixed number of layers could follow its words; its
-order matters, so that one diagonal layer does not ([Merrill and others,
-2024](https://arxiv.org/abs/2404.08819)). Words are of two elements that generate the
-group. A prediction that counts them, and knows no order, is right in 1/4 of long words.
+This group is solvable, so that a fixed number of layers can follow its words ([Merrill
+and others, 2024](https://arxiv.org/abs/2404.08819)); its order matters, so that one
+diagonal layer was expected to be right in less of them than a GRU. Words are of two
+elements that generate the group. A prediction that counts them, and knows no order, is
+right in 1/4 of long words.
 """,
         _TRACKING.format(task="a4xz5,elements=two"),
         {
             "gru": "solves",
             "phase": "less",
             "cosine": "less",
-            "delta": "less",
         },
         level=1 / 60,
         read_at=160,
