@@ -8,8 +8,8 @@ variant   description
 ========  ============================================================================
 task      ``listops`` (paper: accuracy 0.605), ``text`` (0.867), ``retrieval`` (0.891),
           ``pathfinder`` (0.925) or ``pathx`` (0.945)
-model     ``dlr`` (default), or ``s4`` with its default sizes in its place, to compare
-          them at the reduced size
+model     ``dlr`` (default), or in its place ``s4`` with its default sizes and steps,
+          which have a learning rate of at most 1e-3; the paper has no such setting
 size      ``full`` (default), or ``small``: 2 layers of 32 channels on shorter sequences
           or fewer examples, for two CPU cores
 ========  ============================================================================

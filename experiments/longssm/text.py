@@ -136,7 +136,11 @@ class Variant:
 
 
 def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
-    """Returns the config of a variant."""
+    """Returns the config of a variant.
+
+    Raises:
+      ValueError: ``d_state`` is of another model, or ``width`` no multiple of 16.
+    """
     choices = parse_variant(variant, Variant)
     if choices.model != "mamba" and choices.d_state != Variant.d_state:
         raise ValueError(
@@ -150,6 +154,11 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     )
     d_model, n_layers = SIZES[choices.size]
     d_model = choices.width or d_model
+    if d_model % 16:
+        raise ValueError(
+            f"`variant: width` must be a multiple of 16, got {d_model}; heads and "
+            "blocks divide it."
+        )
     steps = {"small": 2_000, "tiny": TINY_STEPS}.get(choices.size, 20_000)
     tokens_of_batch = 2_048 if small else 32_768
     batch_size, n_validation = max(1, tokens_of_batch // length), 50

@@ -77,10 +77,10 @@ modulus 1: real ones cannot follow it ([Grazzi and others,
         "a5",
         "Words of A5",
         """\
-Products whose order matters need more than a diagonal: no diagonal recurrence follows
-words of A5, and a nonlinear one does ([Merrill and others,
-2024](https://arxiv.org/abs/2404.08819)). Nor does the delta rule with one reflection a
-step. Words are of two elements that generate the group.
+Products whose order matters need more than a diagonal: no layer of a diagonal
+recurrence follows words of A5, and one of a nonlinear recurrence does ([Merrill and
+others, 2024](https://arxiv.org/abs/2404.08819)). Nor does a layer of the delta rule
+with one reflection a step. Words are of two elements that generate the group.
 """,
         _TRACKING.format(task="a5,elements=two"),
         {
@@ -99,11 +99,10 @@ step. Words are of two elements that generate the group.
         "a4xz5",
         "Words of A4 x Z5",
         """\
-This group is solvable, so that a fixed number of layers can follow its words ([Merrill
-and others, 2024](https://arxiv.org/abs/2404.08819)); its order matters, so that one
-diagonal layer was expected to be right in less of them than a GRU. Words are of two
-elements that generate the group. A prediction that counts them, and knows no order, is
-right in 1/4 of long words.
+This group is solvable, as A5 is not, so that a few layers of sums can follow its words;
+its order matters, so that one diagonal layer was expected to be right in less of them
+than a GRU. Words are of two elements that generate the group. A prediction that counts
+them, and knows no order, is right in 1/4 of long words.
 """,
         _TRACKING.format(task="a4xz5,elements=two"),
         {

@@ -122,14 +122,15 @@ def create(
 
     Raises:
       ValueError: The shape of the predictions does not fit the targets of the task, the
-        task is irregular and no layer of the model takes the sizes of its steps, the
-        parameters do not fit into the memory of a device, or ``seed`` is not in
-        [0, 2**32).
+        encoder has fewer tokens than the task, the task is irregular and no layer of
+        the model takes the sizes of its steps, the parameters do not fit into the
+        memory of a device, or ``seed`` is not in [0, 2**32).
     """
     check_value("seed", seed, Seed)
     # One example is enough: the shapes of parameters do not depend on the batch size.
     batch = rows_of_batch(task, "train", 0, 1, seed)
     _check_dt(model, batch)
+    _check_vocabulary(model, task.spec)
     key_params, key = jax.random.split(jax.random.key(seed))
     init = jax.jit(model.init)  # It is traced once.
     shapes = init.eval_shape(key_params, batch.inputs, **batch.flags)
@@ -305,6 +306,17 @@ def _check_dt(model, batch):
         f"{type(model).__name__}{of_recurrence}; S5, S4D and SelectiveSSM take them, "
         "and a task of equal steps has none."
     )
+
+
+def _check_vocabulary(model, spec):
+    """Checks that the encoder of a model has all tokens: of others it gives NaN."""
+    vocabulary = getattr(getattr(model, "encoder", None), "vocabulary", None)
+    if isinstance(vocabulary, int) and vocabulary < spec.d_input:
+        raise ValueError(
+            f"`model.encoder.vocabulary` must be at least {spec.d_input}, the tokens "
+            f"of the task, got {vocabulary}; --config.model.encoder.vocabulary="
+            f"{spec.d_input} sets it."
+        )
 
 
 def _check_predictions(model, variables, batch, spec):

@@ -11,9 +11,15 @@ import optax
 import pytest
 
 from ssm_jax.config import build
-from ssm_jax.models import LastHead, PooledHead, RecurrentNetwork, StepHead
+from ssm_jax.models import (
+    LastHead,
+    PooledHead,
+    RecurrentNetwork,
+    StepHead,
+    TokenEncoder,
+)
 from ssm_jax.recurrences import RNN
-from ssm_jax.tasks import Digits, Mixture, Shift
+from ssm_jax.tasks import Digits, GroupWords, Mixture, Shift
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
 from ssm_jax.training.losses import largest_modulus, metrics
@@ -172,6 +178,14 @@ def test_seed_draws_the_parameters(start):
 def test_model_that_does_not_fit_the_task_is_refused(head):
     with refuses("model", rule="(1, 16, 2)"):
         create(build(tiny.model(head)), TASK, SGD, seed=0)
+
+
+def test_encoder_with_fewer_tokens_than_the_task_is_refused():
+    """It gives NaN for the others."""
+    model = build(tiny.model(StepHead(d_output=60)))
+    model = model.clone(encoder=TokenEncoder(d_model=4, vocabulary=3))
+    with refuses("model.encoder.vocabulary", 3, rule="61"):
+        create(model, GroupWords(group="A5"), SGD, seed=0)
 
 
 @pytest.mark.full

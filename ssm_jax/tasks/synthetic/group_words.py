@@ -36,8 +36,8 @@ class GroupWords(state_tracking.StateTracking):
         ``x``, such as ``"A4xZ5"``, a direct product.
       elements: Numbers of the elements that words are made of, by the order of
         `ssm_jax.tasks.synthetic.groups.product_table`; they generate the group. None:
-        all elements. Two generate A5, as (15, 16), of which 15 exchanges two pairs and
-        16 is a cycle of five; there is far less to learn than with all 60.
+        all elements. Two generate A5, as (15, 16), of which 15 is a cycle of three and
+        16 one of five; there is far less to learn than with all 60.
 
     Batch:
       inputs: int32, ``(b, length)``: ``i + 1`` for element ``i``, or element
@@ -68,8 +68,8 @@ class GroupWords(state_tracking.StateTracking):
 
     Raises:
       ValueError: A number is not positive, there is no such group or it has more than
-        1,000 elements, two elements are equal, or do not generate it, or the shortest
-        word does not fit in ``length``.
+        1,000 elements, ``elements`` are fewer than two, not different, out of range, or
+        generate a smaller group, or the shortest word does not fit in ``length``.
 
     Example:
       >>> task = GroupWords(group="S3", length=6)
@@ -96,16 +96,17 @@ class GroupWords(state_tracking.StateTracking):
         order = groups.order(self.group)
         if self.elements is None:
             return
-        found = set(self.elements)
-        n_generated = 0
-        if len(found) == len(self.elements) and found <= set(range(order)):
-            n_generated = len(groups.generated(self.group, self.elements))
+        n_different = len(set(self.elements) & set(range(order)))
+        if n_different < max(2, len(self.elements)):
+            raise ValueError(
+                f"`elements` must be two or more different numbers in [0, {order}), "
+                f"got {self.elements}; None is all elements of {self.group}."
+            )
+        n_generated = len(groups.generated(self.group, self.elements))
         if n_generated < order:
             raise ValueError(
-                f"`elements` must be different numbers in [0, {order}), of elements "
-                f"that generate {self.group}, got {self.elements}"
-                + (f", which generate {n_generated} elements" if n_generated else "")
-                + "; None is all elements."
+                f"`elements` must generate all {order} elements of {self.group}, got "
+                f"{self.elements}, which generate {n_generated}; None is all elements."
             )
 
     @property
@@ -138,8 +139,8 @@ class GroupWords(state_tracking.StateTracking):
 
         It knows how often each element occurred, and so the product up to the
         commutator subgroup: 1 for Z60, 1/4 for A4xZ5, 1/60 for A5, and for S5, by the
-        sign of the permutation, 1/60 in place of `chance`, 1/120. A model above it uses
-        the order.
+        sign of the permutation, 1/60 in place of 1/120, the `chance` with all elements.
+        A model above it uses the order.
         """
         return 1 / groups.commutator_order(self.group)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ssm_jax.fields import check_indices
+
 MAX_ORDER = 1_000
 """Maximum number of elements of a group; its table is of the square of that."""
 
@@ -108,13 +110,14 @@ def generated(name: str, elements: Sequence[int] | np.ndarray) -> np.ndarray:
       The numbers of the elements that are products of these, sorted; int.
 
     Raises:
-      ValueError: As for `order`.
+      ValueError: As for `order`, or a number is not that of an element.
 
     Example:
       >>> generated("Z60", [12, 20]).tolist()
       [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56]
     """
     table = product_table(name)
+    check_indices("elements", np.asarray(elements), len(table), f"{name} has so many")
     # In a finite group, inverses are powers.
     found = np.unique([0, *elements])
     while len(products := np.unique(table[found[:, None], found])) > len(found):
@@ -130,16 +133,17 @@ def coset_order(name: str, elements: Sequence[int]) -> int:
 
     Args:
       name: The group; see `product_table`.
-      elements: Numbers of the elements that words are made of.
+      elements: Numbers of the elements that words are made of, at least one.
 
     Raises:
-      ValueError: As for `order`.
+      ValueError: As for `generated`.
 
     Example:
       >>> coset_order("S3", [1, 2, 5]), coset_order("S3", [1, 3])
       (3, 6)
     """
     table = product_table(name)
+    check_indices("elements", np.asarray(elements), len(table), f"{name} has so many")
     inverse = np.argmin(table, axis=1)
     differences = table[inverse[elements[0]], np.asarray(elements)]
     conjugates = table[

@@ -74,7 +74,8 @@ def test_chance_is_that_of_the_products_of_one_length(group, elements):
         ((0, 60), "0, 60"),
         ((-1, 3), "-1, 3"),
         ((0, 1), "which generate 3"),
-        ((), "which generate 1"),
+        ((15,), "(15,)"),
+        ((), "()"),
     ],
 )
 def test_elements_are_different_and_generate_the_group(elements, received):
