@@ -7,6 +7,7 @@ one; runs that are in the record, ``experiments/claims/NAME.json``, are not repe
 ``python -m experiments.ledger`` writes the page of results from the records.
 """
 
+from functools import partial
 from pathlib import Path
 
 from absl import flags
@@ -16,11 +17,16 @@ from ssm_jax.cli import app
 
 _TRACKING = "synthetic/state_tracking:task={task},model={{model}}"
 _RECALL = "synthetic/recall:task={task},model={{model}}"
-_LENGTHS = (40, 80, 160, 640, 2560)  # Of the training, and longer.
-_WHOLE = {"shortest": None}  # Words as long as their rows; shorter ones in training.
+# Words as long as their rows, of the training and longer; shorter ones in training.
+_tracking_claim = partial(
+    Claim,
+    read_at=160,
+    lengths=(40, 80, 160, 640, 2560),
+    measured={"shortest": None},
+)
 
 _CLAIMS = (
-    Claim(
+    _tracking_claim(
         "parity",
         "Parity",
         """\
@@ -46,11 +52,8 @@ none of this.
             "clock,convolution=before": "cannot",
         },
         level=1 / 2,
-        read_at=160,
-        lengths=_LENGTHS,
-        measured=_WHOLE,
     ),
-    Claim(
+    _tracking_claim(
         "sum3",
         "Sums modulo 3",
         """\
@@ -69,11 +72,8 @@ modulus 1: real ones cannot follow it ([Grazzi and others,
             "clock": "cannot",
         },
         level=1 / 3,
-        read_at=160,
-        lengths=_LENGTHS,
-        measured=_WHOLE,
     ),
-    Claim(
+    _tracking_claim(
         "a5",
         "Words of A5",
         """\
@@ -91,11 +91,8 @@ with one reflection a step. Words are of two elements that generate the group.
             "delta": "cannot",
         },
         level=1 / 60,
-        read_at=160,
-        lengths=_LENGTHS,
-        measured=_WHOLE,
     ),
-    Claim(
+    _tracking_claim(
         "a4xz5",
         "Words of A4 x Z5",
         """\
@@ -111,11 +108,8 @@ them, and knows no order, is right in 1/4 of long words.
             "cosine": "less",
         },
         level=1 / 60,
-        read_at=160,
-        lengths=_LENGTHS,
-        measured=_WHOLE,
     ),
-    Claim(
+    _tracking_claim(
         "horizon",
         "How far parity is followed",
         """\
@@ -136,7 +130,6 @@ four times the longer one.
         level=1 / 2,
         read_at=640,
         lengths=(40, 160, 640, 2560),
-        measured=_WHOLE,
         beside={
             "tanh": "cosine",
             "cosine,loss=last": "cosine",

@@ -25,11 +25,11 @@ loss         at ``each`` symbol (default), or at the ``last`` one of a word
 
 One block of 32 channels with an MLP, trained on words of 2 to 40 symbols with a loss at
 each symbol, in about half a minute on one core, or for words of groups one to two. A
-model that tracks the state is right
-at the last symbol of words several times as long; one that has only fitted the lengths
-of training is not. ``--mode=lengths`` measures words of 2 symbols to each length, as in
-training; `experiments.synthetic.claims` those of each length. The sizes are ours; the
-published settings are in the docstrings of the tasks.
+model that tracks the state is right at the last symbol of words several times as long;
+one that has only fitted the lengths of training is not. ``--mode=lengths`` measures
+words of 2 symbols to each length, as in training; `experiments.synthetic.claims` those
+of each length. The sizes are ours; the published settings are in the docstrings of the
+tasks.
 """
 
 import dataclasses

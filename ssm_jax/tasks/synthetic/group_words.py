@@ -102,7 +102,7 @@ class GroupWords(state_tracking.StateTracking):
                 f"`elements` must be two or more different numbers in [0, {order}), "
                 f"got {self.elements}; None is all elements of {self.group}."
             )
-        n_generated = len(groups.generated(self.group, self.elements))
+        n_generated = len(groups.subgroup(self.group, self.elements))
         if n_generated < order:
             raise ValueError(
                 f"`elements` must generate all {order} elements of {self.group}, got "

@@ -94,12 +94,11 @@ def commutator_order(name: str) -> int:
       [1, 4, 60, 60]
     """
     table = product_table(name)
-    # Element 0 is the identity.
-    inverse = np.argmin(table, axis=1)
-    return len(generated(name, np.unique(table[table, table[inverse][:, inverse]])))
+    inverse = _inverses(table)
+    return len(subgroup(name, np.unique(table[table, table[inverse][:, inverse]])))
 
 
-def generated(name: str, elements: Sequence[int] | np.ndarray) -> np.ndarray:
+def subgroup(name: str, elements: Sequence[int] | np.ndarray) -> np.ndarray:
     """Returns the subgroup that elements of a group generate.
 
     Args:
@@ -113,16 +112,16 @@ def generated(name: str, elements: Sequence[int] | np.ndarray) -> np.ndarray:
       ValueError: As for `order`, or a number is not that of an element.
 
     Example:
-      >>> generated("Z60", [12, 20]).tolist()
+      >>> subgroup("Z60", [12, 20]).tolist()
       [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56]
     """
     table = product_table(name)
     check_indices("elements", np.asarray(elements), len(table), f"{name} has so many")
     # In a finite group, inverses are powers.
-    found = np.unique([0, *elements])
-    while len(products := np.unique(table[found[:, None], found])) > len(found):
-        found = products
-    return found
+    members = np.unique([0, *elements])
+    while len(products := np.unique(table[members[:, None], members])) > len(members):
+        members = products
+    return members
 
 
 def coset_order(name: str, elements: Sequence[int]) -> int:
@@ -136,7 +135,7 @@ def coset_order(name: str, elements: Sequence[int]) -> int:
       elements: Numbers of the elements that words are made of, at least one.
 
     Raises:
-      ValueError: As for `generated`.
+      ValueError: As for `subgroup`.
 
     Example:
       >>> coset_order("S3", [1, 2, 5]), coset_order("S3", [1, 3])
@@ -144,12 +143,12 @@ def coset_order(name: str, elements: Sequence[int]) -> int:
     """
     table = product_table(name)
     check_indices("elements", np.asarray(elements), len(table), f"{name} has so many")
-    inverse = np.argmin(table, axis=1)
+    inverse = _inverses(table)
     differences = table[inverse[elements[0]], np.asarray(elements)]
     conjugates = table[
         table[inverse[:, None], differences], np.arange(len(table))[:, None]
     ]
-    return len(generated(name, np.unique(conjugates)))
+    return len(subgroup(name, np.unique(conjugates)))
 
 
 def running_products(table: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -179,6 +178,11 @@ def running_products(table: np.ndarray, words: np.ndarray) -> np.ndarray:
     for j in range(1, n_chunks):
         products[:, j] = table[products[:, j - 1, -1:], products[:, j]]
     return products.reshape(b, -1)[:, :length]
+
+
+def _inverses(table):
+    """The inverse of each element; element 0 is the identity."""
+    return np.argmin(table, axis=1)
 
 
 def _factors(name):
